@@ -1,4 +1,4 @@
-//! Nodes under test: the real binary, several times, over one database.
+//! Several nodes of the real binary over one database.
 
 use std::path::Path;
 use std::process::{Command, ExitStatus};
@@ -8,15 +8,14 @@ use serde_json::{Value, json};
 use snavio_sdk::{Api, Client, Credentials, Delivery};
 use snavio_testbed::Serving;
 
-/// One node.
 pub(crate) struct Node {
     process: Serving,
 }
 
-/// Variables that set something.
+/// Environment variables with settings.
 type Settings = &'static [(&'static str, &'static str)];
 
-/// All nodes of a database.
+/// All nodes over a database.
 pub(crate) struct Cluster {
     folder: tempfile::TempDir,
     settings: Settings,
@@ -26,12 +25,12 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts nodes, each over the database by a URL of its own, and registers the usual cast.
+    /// Starts nodes, each with a database URL of its own, and registers the services.
     pub(crate) async fn start(stores: &[String]) -> Self {
         Self::start_with(stores, &[]).await
     }
 
-    /// Starts nodes that are told more than where their database is.
+    /// Starts nodes with further settings.
     pub(crate) async fn start_with(stores: &[String], settings: Settings) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let start = |(n, store): (usize, &String)| Node::start(folder.path(), n, store, 0, settings);
@@ -59,17 +58,17 @@ impl Cluster {
         self.bot = credentials.pop();
         self.billing = credentials.pop();
         for node in 0..self.nodes.len() {
-            self.knows_the_cast(node).await;
+            self.wait_for_registry(node).await;
         }
     }
 
     /// Waits until a node has read the registry.
-    pub(crate) async fn knows_the_cast(&self, node: usize) {
+    pub(crate) async fn wait_for_registry(&self, node: usize) {
         let operator = self.operator(node);
         let asking = async {
             loop {
                 let status = operator.call(Method::GET, "/v1/status", None).await;
-                if status.is_ok_and(|it| it["registry_version"].as_i64() > Some(0)) {
+                if status.is_ok_and(|status| status["registry_version"].as_i64() > Some(0)) {
                     return;
                 }
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;
@@ -83,17 +82,17 @@ impl Cluster {
         Api::new(self.nodes[node].url(), None).unwrap().with_token(token.trim())
     }
 
-    /// What a node says about the fleet.
+    /// The status that a node shows, including the list of nodes.
     pub(crate) async fn status(&self, node: usize) -> Value {
         self.operator(node).call(Method::GET, "/v1/status", None).await.unwrap()
     }
 
-    /// What a node shows at `/metrics`, for as long as Prometheus waits when nothing else is said.
+    /// The text of a node's `/metrics`. The limit of 10 s is the default of Prometheus.
     pub(crate) async fn metrics(&self, node: usize) -> String {
         let operator = self.operator(node);
-        let asked = operator.exchange(Method::GET, "/metrics", None, "");
-        let asked = tokio::time::timeout(std::time::Duration::from_secs(10), asked).await;
-        let (_, text) = asked.expect("figures are told within 10 s").expect("figures are told");
+        let scrape = operator.exchange(Method::GET, "/metrics", None, "");
+        let scrape = tokio::time::timeout(std::time::Duration::from_secs(10), scrape).await;
+        let (_, text) = scrape.expect("metrics are shown within 10 s").expect("metrics are shown");
         String::from_utf8(text).unwrap()
     }
 
@@ -109,23 +108,23 @@ impl Cluster {
         Client::new(Api::new(self.nodes[node].url(), None).unwrap(), credentials.unwrap().clone()).unwrap()
     }
 
-    /// Kills a node as a power cut would.
+    /// Kills a node's process without a stop, like a power cut.
     pub(crate) fn kill(&mut self, node: usize) {
         self.nodes[node].process.kill().unwrap();
     }
 
-    /// Does so, and starts it again where it was.
+    /// Kills a node and starts it again at the same address.
     pub(crate) fn kill_and_restart(&mut self, node: usize, store: &str) {
         self.kill(node);
         self.restart(node, store);
     }
 
-    /// Tells a node to stop.
+    /// Sends a node the stop signal.
     pub(crate) fn tell_to_stop(&self, node: usize) {
         self.nodes[node].process.tell_to_stop().unwrap();
     }
 
-    /// Waits for the end of a node, and starts it again where it was.
+    /// Waits for the end of a node and starts it again at the same address.
     pub(crate) fn restart(&mut self, node: usize, store: &str) -> ExitStatus {
         let ended = self.nodes[node].process.wait().unwrap();
         let port = self.nodes[node].port();
@@ -133,8 +132,8 @@ impl Cluster {
         ended
     }
 
-    /// What a node wrote to its standard error.
-    pub(crate) fn said(&self, node: usize) -> String {
+    /// The standard error of a node.
+    pub(crate) fn log(&self, node: usize) -> String {
         self.nodes[node].process.said()
     }
 }
@@ -160,7 +159,7 @@ impl Node {
         self.url().rsplit(':').next().unwrap().parse().unwrap()
     }
 
-    /// Bytes of memory that the process has.
+    /// Resident memory of the process in bytes.
     pub(crate) fn resident_bytes(&self) -> u64 {
         let text = std::fs::read_to_string(format!("/proc/{}/statm", self.process.pid())).unwrap();
         text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * rustix::param::page_size() as u64
@@ -171,27 +170,27 @@ impl Node {
     }
 }
 
-/// Takes everything that can be received from the queue now, and gives back the ids.
+/// Receives and acknowledges until the queue has no visible delivery, and returns the message ids.
 pub(crate) async fn drain(consumer: &Client) -> Vec<String> {
     let mut ids = Vec::new();
     loop {
         let visibility = std::time::Duration::from_secs(600);
-        let some = consumer.receive("pay-inbox", 10, visibility, std::time::Duration::ZERO).await.unwrap();
-        if some.is_empty() {
+        let received =
+            consumer.receive("pay-inbox", 10, visibility, std::time::Duration::ZERO).await.unwrap();
+        if received.is_empty() {
             return ids;
         }
-        let receipts: Vec<_> = some.iter().map(Delivery::receipt).collect();
+        let receipts: Vec<_> = received.iter().map(Delivery::receipt).collect();
         consumer.acknowledge("pay-inbox", &receipts).await.unwrap();
-        ids.extend(some.iter().map(id_of));
+        ids.extend(received.iter().map(id_of));
     }
 }
 
-/// The id of a delivery's message.
 pub(crate) fn id_of(delivery: &Delivery) -> String {
     delivery.message.id().unwrap().to_owned()
 }
 
-/// How many messages in a database were dispatched more than once.
+/// The number of messages in a database that were dispatched more than once.
 pub(crate) fn dispatched_twice(database: &str) -> usize {
     let server = snavio_testbed::Postgres::shared();
     let twice = "SELECT count(*) FROM (SELECT id FROM message GROUP BY id HAVING count(*) > 1) AS twice";

@@ -1,4 +1,4 @@
-//! A proxy between a node and its database that does what networks do: cuts, delays, swallows.
+//! A proxy between a node and its database that injects the faults of networks: it cuts, delays and drops.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -7,36 +7,39 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What the proxy does to the next statement of at least [`LARGE`] bytes, which only a batch's is, or to a `COMMIT`.
+/// A fault of the next statement of at least [`LARGE`] bytes, which only a batch has, or of the next
+/// `COMMIT`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Hands it on, and hangs up when the answer comes: the commit has happened, and nobody is told.
+    /// Forwards the statement and closes the connection at the answer: the commit has happened, and the node
+    /// does not know.
     CutAfter,
-    /// Hangs up before all of it is handed on: nothing happens, and nobody is told.
+    /// Closes the connection before the whole statement is forwarded: no commit happens, and the node does
+    /// not know.
     CutBefore,
-    /// Hands it on late.
+    /// Forwards the statement late.
     Delay,
-    /// Swallows it and everything after it, and hangs up a while later.
+    /// Drops the statement and everything after it, and closes the connection some time later.
     Swallow,
 }
 
 pub(crate) const FAULTS: [Fault; 4] = [Fault::CutAfter, Fault::CutBefore, Fault::Delay, Fault::Swallow];
 
-/// Requests of a node that are larger than this carry a batch of messages.
+/// Larger requests of a node carry a batch of messages.
 const LARGE: usize = 4_000;
 const DELAY: Duration = Duration::from_millis(300);
 const SWALLOWED_FOR: Duration = Duration::from_millis(700);
 
-/// How often each fault fired, and which is next.
+/// The state of the injected faults, and how often each fired.
 #[derive(Default)]
 pub(crate) struct Faults {
     pub(crate) fired: [AtomicU64; 4],
     statements: AtomicUsize,
-    /// One in so many statements meets a fault; none while it is zero.
+    /// One in so many statements meets a fault. Zero means none.
     pub(crate) one_in: AtomicUsize,
-    /// Whether the end of a transaction of several statements may meet a fault as well.
+    /// Whether the `COMMIT` of a transaction of several statements may meet a fault as well.
     pub(crate) at_commits: AtomicBool,
-    /// While it is set, nothing is handed on in either direction, and nobody is hung up on.
+    /// While it is set, the proxy forwards nothing in either direction and closes no connection.
     pub(crate) frozen: AtomicBool,
 }
 
@@ -47,12 +50,12 @@ impl Faults {
         if one_in == 0 || number % one_in != one_in - 1 {
             return None;
         }
-        let which = (number / one_in) % FAULTS.len();
-        self.fired[which].fetch_add(1, Ordering::Relaxed);
-        Some(FAULTS[which])
+        let index = (number / one_in) % FAULTS.len();
+        self.fired[index].fetch_add(1, Ordering::Relaxed);
+        Some(FAULTS[index])
     }
 
-    async fn thawed(&self) {
+    async fn wait_while_frozen(&self) {
         while self.frozen.load(Ordering::Relaxed) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -63,7 +66,7 @@ impl Faults {
     }
 }
 
-/// Starts a proxy to a port, and gives back its own.
+/// Starts a proxy to a port on this machine and returns the proxy's port.
 pub(crate) async fn start(to: u16, faults: Arc<Faults>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -72,7 +75,7 @@ pub(crate) async fn start(to: u16, faults: Arc<Faults>) -> u16 {
             let faults = Arc::clone(&faults);
             tokio::spawn(async move {
                 if let Ok(database) = TcpStream::connect(("127.0.0.1", to)).await {
-                    // However it ends, both sides are hung up on.
+                    // Dropping the streams closes both connections, with or without an error.
                     let _ = pass(node, database, &faults).await;
                 }
             });
@@ -92,7 +95,7 @@ async fn pass(node: TcpStream, database: TcpStream, faults: &Faults) -> std::io:
             if count == 0 {
                 return Ok(());
             }
-            faults.thawed().await;
+            faults.wait_while_frozen().await;
             if cut.load(Ordering::Relaxed) {
                 return Err(std::io::ErrorKind::ConnectionReset.into());
             }
@@ -106,9 +109,9 @@ async fn pass(node: TcpStream, database: TcpStream, faults: &Faults) -> std::io:
             if count == 0 {
                 return Ok(());
             }
-            faults.thawed().await;
-            let ends = || buffer[..count].windows(7).any(|it| it == b"COMMIT\0");
-            let may_fail = count >= LARGE || faults.at_commits.load(Ordering::Relaxed) && ends();
+            faults.wait_while_frozen().await;
+            let has_commit = || buffer[..count].windows(7).any(|window| window == b"COMMIT\0");
+            let may_fail = count >= LARGE || faults.at_commits.load(Ordering::Relaxed) && has_commit();
             let fault = if may_fail { faults.next() } else { None };
             match fault {
                 None => to_database.write_all(&buffer[..count]).await?,

@@ -1,4 +1,4 @@
-//! Work whose reports are lost, and workers that stall or die, over a network that cuts (CLM-4, CLM-7).
+//! Reports that get lost, and workers that stall or die, over a network that cuts connections (CLM-4, CLM-7).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,21 +15,21 @@ use crate::proxy::{self, FAULTS, Faults};
 
 const NODES: usize = 2;
 const WORKERS: usize = 6;
-/// For so long a worker may be silent.
+/// The deadline of an attempt, after which its lease ends.
 const DEADLINE: Duration = Duration::from_secs(2);
 
-/// What workers were told, by id: the references that were taken, and how many reports were refused.
+/// The answers to workers: the accepted references of each id, and the number of fenced reports.
 #[derive(Default)]
-struct Told {
-    taken: Mutex<BTreeMap<String, BTreeSet<String>>>,
+struct WorkerReports {
+    accepted_references: Mutex<BTreeMap<String, BTreeSet<String>>>,
     fenced: AtomicUsize,
     stalled: AtomicUsize,
     died: AtomicUsize,
 }
 
-/// Never two winners, and no claim without an owner past its deadline and one sweep.
+/// Two reports never win, and no claim stays without a worker for longer than its deadline and one sweep.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_all_who_report_on_work_one_wins_and_none_is_left_lying() {
+async fn single_report_wins_and_no_work_is_left() {
     let count = if crate::is_long() { 2_000 } else { 120 };
     let server = Postgres::shared();
     let database = server.database().unwrap();
@@ -40,11 +40,11 @@ async fn of_all_who_report_on_work_one_wins_and_none_is_left_lying() {
     register(&cluster).await;
     faults.at_commits.store(true, Ordering::Relaxed);
     faults.one_in.store(5, Ordering::Relaxed);
-    let told = Arc::new(Told::default());
+    let reports = Arc::new(WorkerReports::default());
     let working: Vec<_> = (0..WORKERS)
         .map(|number| {
-            let (client, told) = (cluster.consumer(number % NODES), Arc::clone(&told));
-            tokio::spawn(async move { work(number, &client, &told).await })
+            let (client, reports) = (cluster.consumer(number % NODES), Arc::clone(&reports));
+            tokio::spawn(async move { work(number, &client, &reports).await })
         })
         .collect();
     let ids: Vec<_> = (0..count).map(|_| uuid::Uuid::now_v7().to_string()).collect();
@@ -54,26 +54,30 @@ async fn of_all_who_report_on_work_one_wins_and_none_is_left_lying() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
-    let ended = || told.taken.lock().unwrap().len();
-    until("nearly all are done", || ended() * 10 >= ids.len() * 9).await;
+    let finished_count = || reports.accepted_references.lock().unwrap().len();
+    until("nearly all are done", || finished_count() * 10 >= ids.len() * 9).await;
     faults.one_in.store(0, Ordering::Relaxed);
-    until("all are done", || ended() == ids.len()).await;
+    until("all are done", || finished_count() == ids.len()).await;
     working.iter().for_each(tokio::task::JoinHandle::abort);
 
     let consumer = cluster.consumer(0);
-    let taken = told.taken.lock().unwrap().clone();
+    let accepted_references = reports.accepted_references.lock().unwrap().clone();
     for id in &ids {
         let found = consumer.call(Method::GET, &format!("/v1/claims/{id}"), None).await.unwrap();
         let claim = &found["claims"][0];
         assert_eq!((&found["outcome"], found["claims"].as_array().unwrap().len()), (&json!("completed"), 1));
         let reference = claim["glPostingReference"].as_str().unwrap().to_owned();
-        assert_eq!(taken[id], BTreeSet::from([reference]), "one winner, and it is on record: {claim}");
+        assert_eq!(
+            accepted_references[id],
+            BTreeSet::from([reference]),
+            "one report wins, and the claim has its reference: {claim}"
+        );
     }
-    let left = "SELECT (SELECT count(*) FROM delivery WHERE queue = 'acme/book'), \
+    let remaining = "SELECT (SELECT count(*) FROM delivery WHERE queue = 'acme/book'), \
          (SELECT count(*) FROM claim WHERE status <> 1 AND destination = 'acme/bot:book')";
-    assert_eq!(server.ask(&database, left).unwrap().trim(), "0|0");
+    assert_eq!(server.ask(&database, remaining).unwrap().trim(), "0|0");
     let [fenced, stalled, died] =
-        [&told.fenced, &told.stalled, &told.died].map(|it| it.load(Ordering::Relaxed));
+        [&reports.fenced, &reports.stalled, &reports.died].map(|counter| counter.load(Ordering::Relaxed));
     println!(
         "faults {FAULTS:?} fired {:?}; {} ids, stalled {stalled}, died {died}, fenced {fenced}",
         faults.fired(),
@@ -83,24 +87,25 @@ async fn of_all_who_report_on_work_one_wins_and_none_is_left_lying() {
     assert!(stalled > 0 && died > 0 && fenced > 0, "stalled {stalled}, died {died}, fenced {fenced}");
 }
 
-/// CLM-7: the worker that took it up dies, and with it the node that swept for all.
+/// CLM-7: the worker with the lease dies, and the node that ran the expiry sweep dies too.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_dead_worker_had_is_taken_up_also_when_the_node_that_swept_is_dead() {
+async fn work_of_dead_worker_is_retried_despite_dead_sweeper() {
     let database = Postgres::shared().database().unwrap();
     let mut cluster = Cluster::start(&vec![database.clone(); NODES]).await;
     register(&cluster).await;
     let id = uuid::Uuid::now_v7().to_string();
     assert!(send(&cluster.producer(0), &id).await.is_some());
-    let sweeps = loop {
+    let leader = loop {
         match sweeper(&cluster, 0).await {
             Some(node) => break node,
             None => tokio::time::sleep(Duration::from_millis(20)).await,
         }
     };
-    let left = cluster.consumer(1 - sweeps);
-    let receive = async || left.receive("book", 1, DEADLINE, Duration::from_secs(1)).await.unwrap().pop();
-    let first = receive().await.expect("it waits");
-    cluster.kill(sweeps);
+    let remaining = cluster.consumer(1 - leader);
+    let receive =
+        async || remaining.receive("book", 1, DEADLINE, Duration::from_secs(1)).await.unwrap().pop();
+    let first = receive().await.expect("the delivery is visible");
+    cluster.kill(leader);
     let again = async {
         loop {
             if let Some(work) = receive().await {
@@ -108,29 +113,36 @@ async fn what_a_dead_worker_had_is_taken_up_also_when_the_node_that_swept_is_dea
             }
         }
     };
-    let again = tokio::time::timeout(Duration::from_secs(60), again).await.expect("it is handed out again");
+    let again =
+        tokio::time::timeout(Duration::from_secs(60), again).await.expect("the delivery is visible again");
     assert_eq!((id_of(&again), again.delivery_id), (id, first.delivery_id));
     assert!(again.fence > first.fence);
-    assert_eq!(sweeper(&cluster, 1 - sweeps).await, Some(1 - sweeps));
+    assert_eq!(sweeper(&cluster, 1 - leader).await, Some(1 - leader));
 }
 
-/// Which node sweeps for all, by one's word.
+/// The node that runs the expiry sweep, according to the status of one node.
 async fn sweeper(cluster: &Cluster, asked: usize) -> Option<usize> {
     let status = cluster.status(asked).await;
-    let leads = |it: &&Value| it["leads"].as_array().unwrap().contains(&json!("sweeper"));
+    let leads = |node: &&Value| node["leads"].as_array().unwrap().contains(&json!("sweeper"));
     let leader = status["nodes"].as_array().unwrap().iter().find(leads)?;
     let address = leader["address"].as_str().unwrap();
-    Some(cluster.nodes.iter().position(|it| it.url().ends_with(address)).expect("it is one of them"))
+    Some(
+        cluster
+            .nodes
+            .iter()
+            .position(|node| node.url().ends_with(address))
+            .expect("the leader is one of the nodes"),
+    )
 }
 
-async fn until(what: &str, is_so: impl Fn() -> bool) {
+async fn until(condition: &str, is_so: impl Fn() -> bool) {
     let asking = async {
         while !is_so() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
     let patience = Duration::from_secs(if crate::is_long() { 1800 } else { 240 });
-    tokio::time::timeout(patience, asking).await.unwrap_or_else(|_| panic!("never: {what}"));
+    tokio::time::timeout(patience, asking).await.unwrap_or_else(|_| panic!("never: {condition}"));
 }
 
 async fn register(cluster: &Cluster) {
@@ -149,15 +161,15 @@ async fn register(cluster: &Cluster) {
     }
 }
 
-/// Whether it is known to be taken.
+/// Sends a command; returns `Some` if it is certainly accepted.
 async fn send(producer: &Client, id: &str) -> Option<Value> {
-    // Large, so that its statement meets the network's faults too.
+    // Large enough that its statement meets the network's faults.
     let payload = json!({ "note": "n".repeat(4_000) }).to_string().into_bytes();
     let mut command = Command::new("acme/bot".parse().unwrap(), "book".parse().unwrap(), payload);
     command.id = snavio_model::id::MessageId::uuid(id).unwrap();
     match producer.send_once(&command).await {
         Ok(answer) => Some(json!(format!("{answer:?}"))),
-        // It is being worked on: it was taken.
+        // The command is being processed, so it was accepted.
         Err(ApiError::Refused { reason, .. }) if reason == "in_progress" || reason == "retry_later" => {
             Some(json!(null))
         }
@@ -165,7 +177,7 @@ async fn send(producer: &Client, id: &str) -> Option<Value> {
     }
 }
 
-/// Stalls until somebody else took the work up, or nobody has for long.
+/// Stalls until another worker has taken over the work, or ten deadlines have passed.
 async fn be_overtaken(client: &Client, work: &Delivery) {
     let path = format!("/v1/claims/{}", id_of(work));
     let overtaken = async {
@@ -177,21 +189,21 @@ async fn be_overtaken(client: &Client, work: &Delivery) {
             }
         }
     };
-    let _nobody_has = tokio::time::timeout(10 * DEADLINE, overtaken).await;
+    let _timed_out = tokio::time::timeout(10 * DEADLINE, overtaken).await;
 }
 
-/// Takes work and reports; now and then it stalls past its deadline first, or never reports.
-async fn work(number: usize, client: &Client, told: &Told) {
+/// Receives work and reports. Now and then it stalls past its deadline first, or never reports.
+async fn work(number: usize, client: &Client, reports: &WorkerReports) {
     for round in 0.. {
-        let taken = client.receive("book", 1, DEADLINE, Duration::from_secs(1)).await.unwrap_or_default();
-        let Some(work) = taken.into_iter().next() else { continue };
+        let received = client.receive("book", 1, DEADLINE, Duration::from_secs(1)).await.unwrap_or_default();
+        let Some(work) = received.into_iter().next() else { continue };
         match (number + round) % 12 {
             3 => {
-                told.stalled.fetch_add(1, Ordering::Relaxed);
+                reports.stalled.fetch_add(1, Ordering::Relaxed);
                 be_overtaken(client, &work).await;
             }
             7 => {
-                told.died.fetch_add(1, Ordering::Relaxed);
+                reports.died.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
             _ => {}
@@ -200,15 +212,21 @@ async fn work(number: usize, client: &Client, told: &Told) {
         let report = json!({
             "delivery_id": work.delivery_id, "fence": work.fence, "reference": reference, "response": { "by": reference },
         });
-        // Whoever gets no answer asks again.
+        // A worker without an answer repeats its report.
         for _ in 0..50 {
             match client.call(Method::POST, "/v1/claims/book/complete", Some(&report)).await {
                 Ok(_) => {
-                    told.taken.lock().unwrap().entry(id_of(&work)).or_default().insert(reference);
+                    reports
+                        .accepted_references
+                        .lock()
+                        .unwrap()
+                        .entry(id_of(&work))
+                        .or_default()
+                        .insert(reference);
                     break;
                 }
                 Err(ApiError::Refused { reason, .. }) if reason == "fenced" => {
-                    told.fenced.fetch_add(1, Ordering::Relaxed);
+                    reports.fenced.fetch_add(1, Ordering::Relaxed);
                     break;
                 }
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,

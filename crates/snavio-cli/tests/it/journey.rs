@@ -1,4 +1,4 @@
-//! The whole path of a command, and that a kill takes nothing back.
+//! The whole path of a command, and the durability of accepted commands over a kill.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::wire::{Answered, metric, post_json};
 
 /// PIP-5
 #[tokio::test]
-async fn a_signed_command_travels_from_producer_to_consumer() {
+async fn signed_command_travels_from_producer_to_consumer() {
     let node = Node::start();
     let cast = node.cast().await;
     let (billing, bot) = (node.client(&cast.billing), node.client(&cast.bot));
@@ -29,7 +29,7 @@ async fn a_signed_command_travels_from_producer_to_consumer() {
 
 /// QUA-1
 #[tokio::test]
-async fn what_was_acknowledged_survives_a_kill() {
+async fn accepted_commands_survive_a_kill() {
     let mut node = Node::start();
     let cast = node.cast().await;
     let drafts: Vec<_> = (0..20).map(|_| Draft::new("pay", &new_id())).collect();
@@ -46,14 +46,14 @@ async fn what_was_acknowledged_survives_a_kill() {
         assert_eq!((status, &answer["duplicate"]), (200, &true.into()));
     }
     let delivered = drain(&node.client(&cast.bot), "pay-inbox").await;
-    let ids: Vec<_> = delivered.iter().map(|it| it.message.id().unwrap()).collect();
+    let ids: Vec<_> = delivered.iter().map(|delivery| delivery.message.id().unwrap()).collect();
     let sent: Vec<_> = drafts.iter().map(|draft| draft.id.as_str()).collect();
     assert_eq!(ids, sent);
 }
 
 /// PIP-7
 #[tokio::test]
-async fn a_node_or_a_route_that_is_cold_only_decides_nothing_from_memory() {
+async fn cold_only_node_and_route_take_slow_path() {
     let cold = Node::launch(&Launch::default().set("GATE_DISPATCH", "cold-only"));
     let cast = cold.cast().await;
     let sent = post(&cold.client(&cast.billing), Draft::new("notify", &new_id()).sign(&cast.billing)).await;
@@ -71,7 +71,7 @@ async fn a_node_or_a_route_that_is_cold_only_decides_nothing_from_memory() {
 
 /// MSG-11
 #[tokio::test]
-async fn one_correlation_id_shows_the_whole_journey_of_what_was_taken_and_of_what_was_refused() {
+async fn correlation_id_is_in_answer_delivery_telemetry_and_log() {
     let node = Node::launch(&Launch::default().set("LOG_FILTER", "info"));
     let cast = node.cast().await;
     let token = node.token(&cast.billing).await;
@@ -87,19 +87,20 @@ async fn one_correlation_id_shows_the_whole_journey_of_what_was_taken_and_of_wha
     assert_eq!((&refused["correlation_id"], &refused["traceparent"]), (&json!("order-7"), &json!(trace)));
     let delivered = drain(&node.client(&cast.bot), "notify-inbox").await;
     assert_eq!(delivered[0].message.as_command().unwrap().metadata["correlation_id"], "order-7");
-    let told = eventually("both are told of", async || {
+    let records = eventually("telemetry has a record of each message", async || {
         let page =
             node.client(&cast.billing).call(Method::GET, "/v1/telemetry", None).await.expect("telemetry");
-        // A clock sample is drawn of some.
-        let is_sample = |it: &&Value| it["type"] == "snavio.telemetry.skew_sample";
-        let items: Vec<_> = page["items"].as_array()?.iter().filter(|it| !is_sample(it)).cloned().collect();
+        // The node may add a record of a clock sample; the test ignores it.
+        let is_sample = |record: &&Value| record["type"] == "snavio.telemetry.skew_sample";
+        let items: Vec<_> =
+            page["items"].as_array()?.iter().filter(|record| !is_sample(record)).cloned().collect();
         (items.len() == 2).then_some(items)
     });
-    for record in told.await {
+    for record in records.await {
         assert_eq!((&record["correlation_id"], &record["traceparent"]), (&json!("order-7"), &json!(trace)));
     }
-    let said = node.said();
-    let line = said.lines().find(|line| line.contains("refused")).expect("a refusal is logged");
+    let log = node.said();
+    let line = log.lines().find(|line| line.contains("refused")).expect("a refusal is logged");
     assert!(line.contains("order-7") && line.contains(trace), "{line}");
-    assert!(!said.contains('\u{1b}'), "no colours in a file: {said}");
+    assert!(!log.contains('\u{1b}'), "no colours in a file: {log}");
 }

@@ -1,4 +1,4 @@
-//! What a node counts, and that nobody can make it count without end.
+//! A node's metrics, and the bound on their number that hostile names cannot pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -14,7 +14,7 @@ use crate::wire::{http, metric, metrics, metrics_text};
 
 /// TEL-8
 #[tokio::test]
-async fn commands_are_counted_by_what_became_of_them() {
+async fn commands_are_counted_by_verdict() {
     let node = Node::start();
     let cast = node.cast().await;
     let billing = node.client(&cast.billing);
@@ -82,14 +82,13 @@ async fn hostile_names_make_no_series() {
 
 /// TEL-8
 #[tokio::test]
-async fn a_queue_that_is_gone_is_not_shown_any_more() {
+async fn removed_queue_has_no_series() {
     let node = Node::start();
     node.cast().await;
-    let shown = async || metrics(&node).await.keys().any(|series| series.contains("pay-inbox"));
-    assert!(shown().await);
+    assert!(metrics(&node).await.keys().any(|series| series.contains("pay-inbox")));
     let gone = node.operator().call(reqwest::Method::DELETE, "/v1/routes/acme/bot/pay", None).await;
     assert_eq!(gone.unwrap(), json!({ "removed": ["route acme/bot:pay"] }));
-    assert!(!shown().await);
+    assert!(!metrics(&node).await.keys().any(|series| series.contains("pay-inbox")));
 }
 
 /// TEL-8
@@ -102,9 +101,13 @@ async fn every_metric_is_documented() {
     assert!(documented.len() > 25);
     for series in metrics(&node).await.into_keys() {
         let name = series.split('{').next().unwrap();
-        let name = ["_bucket", "_sum", "_count"].iter().find_map(|it| name.strip_suffix(it)).unwrap_or(name);
+        let name =
+            ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(name);
         let ours = ["snavio_", "events_", "event_", "sequence_"];
-        assert!(ours.iter().any(|it| name.starts_with(it)), "{series} is not ours");
+        assert!(
+            ours.iter().any(|prefix| name.starts_with(prefix)),
+            "{series} has none of the prefixes {ours:?}"
+        );
         assert!(documented.contains(name), "snavio_{name} is not in docs/metrics.md");
     }
 }
@@ -113,13 +116,13 @@ async fn every_metric_is_documented() {
 fn documented() -> BTreeMap<String, String> {
     let docs =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md")).unwrap();
-    let row = |line: &str| {
+    let rows = docs.lines().filter_map(|line| {
         let mut cells = line.strip_prefix("| `")?.split('|');
         let name = cells.next()?.trim().trim_end_matches('`').to_owned();
         let kind = cells.next()?.trim();
         ["counter", "gauge", "histogram"].contains(&kind).then(|| (name, kind.to_owned()))
-    };
-    docs.lines().filter_map(row).collect()
+    });
+    rows.collect()
 }
 
 /// TEL-8
@@ -139,7 +142,7 @@ async fn counters_and_gauges_exist_from_first_scrape() {
         }
         assert!(text.contains(&format!("# HELP {name} ")), "{name} has no HELP:\n{text}");
         assert!(text.contains(&format!("# TYPE {name} {kind}\n")), "{name} is no {kind}:\n{text}");
-        // Series of queues come with their queues.
+        // A queue's or a target's series exist only while it is registered.
         let is_of_queues = name.starts_with("snavio_queue_") || name.starts_with("snavio_target_breaker");
         if !is_of_queues && name != "snavio_target_calls" {
             let has_series = text.lines().any(|line| {
@@ -186,22 +189,22 @@ assert len(names) == len(set(names)), names
 print(json.dumps({family.name: [family.documentation, family.type, len(family.samples)] for family in families}))
 ";
     let node = Node::start();
-    let route = |n: usize| {
+    let routes = (0..ROUTES).map(|n| {
         json!({
             "target": "acme/general-ledger", "name": format!("post-journal-entry-{n}"),
             "queue": format!("general-ledger-inbox-{n}"), "dead_letter_queue": format!("general-ledger-dead-{n}"),
             "claim": { "policy": "strict" },
         })
-    };
-    let grant = |n: usize| {
+    });
+    let grants = (0..ROUTES).map(|n| {
         let name = format!("post-journal-entry-{n}");
         json!({ "source": "acme/billing", "target": "acme/general-ledger", "name": name })
-    };
+    });
     let registry = json!({
         "tenants": [{ "name": "acme" }],
         "services": [{ "name": "acme/billing" }, { "name": "acme/general-ledger" }],
-        "routes": (0..ROUTES).map(route).collect::<Vec<_>>(),
-        "grants": (0..ROUTES).map(grant).collect::<Vec<_>>(),
+        "routes": routes.collect::<Vec<_>>(),
+        "grants": grants.collect::<Vec<_>>(),
     });
     let billing = node.apply(&registry).await.remove(0);
     for n in 0..ROUTES {
@@ -256,20 +259,18 @@ async fn open_conflicts_are_right_in_first_scrape() {
 
 /// REG-19, TEL-1
 #[tokio::test]
-async fn every_refresh_of_the_registry_is_a_line_of_the_log_and_counted() {
+async fn registry_refreshes_are_logged_and_counted() {
     let node =
         Node::launch(&Launch::default().set("LOG_FORMAT", "json").set("LOG_FILTER", "snavio::cache=debug"));
     node.cast().await;
     let counted = metric(&node, r#"snavio_cache_refresh_seconds_count{outcome="succeeded"}"#).await.unwrap();
-    let refreshes = || {
-        let said = node.said();
-        let lines = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        lines.filter(|line| line["fields"]["event"] == "snavio.cache.refreshed").collect::<Vec<_>>()
-    };
-    let lines = eventually("each is there, and one that found nothing", async || {
-        let lines = refreshes();
-        let is_idle = |line: &Value| line["fields"]["changes"] == 0;
-        (lines.len() as f64 >= counted && lines.iter().any(is_idle)).then_some(lines)
+    let lines = eventually("every refresh is logged, one without changes among them", async || {
+        let log = node.said();
+        let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let refreshes: Vec<_> =
+            lines.filter(|line| line["fields"]["event"] == "snavio.cache.refreshed").collect();
+        let has_idle = refreshes.iter().any(|line| line["fields"]["changes"] == 0);
+        (refreshes.len() as f64 >= counted && has_idle).then_some(refreshes)
     })
     .await;
     for line in &lines {
@@ -280,8 +281,8 @@ async fn every_refresh_of_the_registry_is_a_line_of_the_log_and_counted() {
             "{line}"
         );
         let [age, fresh, stale] =
-            ["age_seconds", "fresh_ttl", "stale_ttl"].map(|it| fields[it].as_f64().unwrap());
-        // Of keys and bans, shortened by a tenth at most.
+            ["age_seconds", "fresh_ttl", "stale_ttl"].map(|field| fields[field].as_f64().unwrap());
+        // The lifetimes of keys and bans, 2 s and 4 s, each shortened by a tenth at most.
         assert!((1.8..=2.0).contains(&fresh) && (3.6..=4.0).contains(&stale), "{line}");
         assert!((0.0..60.0).contains(&age), "{line}");
         let level = if fields["changes"].as_i64().unwrap() > 0 { "INFO" } else { "DEBUG" };

@@ -1,4 +1,5 @@
-//! A node under test: the real binary on a free port in a temporary folder, ended when dropped.
+//! A node under test: the real binary on a free port, in a temporary folder. Dropping a `Node` ends the
+//! process.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -17,7 +18,7 @@ use crate::engine::{Database, Engine};
 use crate::patience::poll;
 use crate::strace::Attached;
 
-/// How a node is started.
+/// Options of a node's start.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Launch {
     /// A program and its arguments to run the node under, for example strace.
@@ -29,12 +30,11 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    /// Runs the node under a program.
     pub(crate) fn under(words: Vec<String>) -> Self {
         Self { under: words, ..Self::default() }
     }
 
-    /// With one setting, by its variable's name without the prefix.
+    /// Adds one setting; `name` is the environment variable without the prefix `SNAVIO_`.
     pub(crate) fn set(mut self, name: &str, value: impl ToString) -> Self {
         self.settings.push((format!("SNAVIO_{name}"), value.to_string()));
         self
@@ -48,7 +48,6 @@ pub(crate) struct Node {
     process: Serving,
 }
 
-/// The binary under test.
 pub(crate) fn binary() -> &'static str {
     env!("CARGO_BIN_EXE_snavio")
 }
@@ -59,7 +58,7 @@ impl Node {
         Self::launch(&Launch::default())
     }
 
-    /// Starts a node on a new store in a given way.
+    /// Starts a node on a new store with the given options.
     pub(crate) fn launch(launch: &Launch) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         Self::launch_in(folder, launch)
@@ -77,14 +76,15 @@ impl Node {
         Self::spawn(Engine::chosen(), folder, launch).settled()
     }
 
-    /// Starts a node over a database, whichever engine the run is for.
+    /// Starts a node over a database, on either engine under test.
     pub(crate) fn over(database: &Database, launch: &Launch) -> Self {
         let mut node = Self::spawn_over(database, launch).settled();
         node.expect_serving();
         node
     }
 
-    /// Starts a node over a database that must refuse to serve, and gives it back ended.
+    /// Starts a node over a database that it must refuse to serve, and returns the node after its process has
+    /// ended.
     pub(crate) fn refused(database: &Database, launch: &Launch) -> Self {
         let mut node = Self::spawn_over(database, launch).settled();
         assert!(node.process.url().is_none(), "the node serves");
@@ -103,13 +103,13 @@ impl Node {
         Self { folder, engine, process }
     }
 
-    /// Waits until it serves, or has ended.
+    /// Waits until the node serves or has ended.
     pub(crate) fn settled(mut self) -> Self {
         self.process.settle();
         self
     }
 
-    /// Whether it came as far as serving.
+    /// Whether the node has begun to serve and has not ended.
     pub(crate) fn is_serving(&mut self) -> bool {
         self.process.url().is_some() && self.ended().is_none()
     }
@@ -123,32 +123,32 @@ impl Node {
         );
     }
 
-    /// Kills the node as a power cut would, as far as a process can tell.
+    /// Kills the process without a stop. A process cannot tell this from a power cut.
     pub(crate) fn kill(&mut self) {
         self.process.kill().expect("the node can be killed");
         self.wait();
     }
 
-    /// Kills a node of which strace holds a thread: the thread dies only once it is let go.
+    /// Kills a node while strace holds one of its threads. The thread dies only after strace lets it go.
     pub(crate) fn kill_held(&mut self, tracing: Attached) {
         self.process.kill().expect("the node can be killed");
         drop(tracing);
         self.wait();
     }
 
-    /// Starts it again on the same store; it must have ended.
+    /// Starts the node again on the same store; its process must have ended.
     pub(crate) fn restart(&mut self, launch: &Launch) {
         self.try_restart(launch);
         self.expect_serving();
     }
 
-    /// Starts it again on the same store, whether or not it will serve.
+    /// Starts the node again on the same store; it may refuse to serve.
     pub(crate) fn try_restart(&mut self, launch: &Launch) {
         self.process = spawn(self.folder.path(), &self.engine, launch);
         self.process.settle();
     }
 
-    /// Stops the node as an operator would.
+    /// Stops the node with the signal that an operator sends, and expects a clean exit.
     pub(crate) fn stop(&mut self) {
         self.process.tell_to_stop().expect("the node can be told");
         let status = self.wait();
@@ -160,22 +160,22 @@ impl Node {
         self.process.wait().expect("the node ends")
     }
 
-    /// What it wrote to its standard error, over all its starts.
+    /// The standard error of all starts of this node.
     pub(crate) fn said(&self) -> String {
         self.process.said()
     }
 
-    /// What it wrote to its standard output; it must have ended.
+    /// The standard output; the process must have ended.
     pub(crate) fn printed(&mut self) -> String {
         self.process.printed()
     }
 
-    /// Whether the process has ended, and how.
+    /// The exit status, if the process has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.process.ended().expect("the node can be looked at")
     }
 
-    /// The process, for signals.
+    /// The process id, for signals.
     pub(crate) fn pid(&self) -> u32 {
         self.process.pid()
     }
@@ -189,18 +189,18 @@ impl Node {
         &self.engine
     }
 
-    /// The embedded store's folder. Another engine has none: a test that looks into it belongs with those of the
-    /// embedded engine.
+    /// The embedded store's folder. Another engine has none, so a test that reads the folder belongs to the
+    /// module `embedded`.
     pub(crate) fn data(&self) -> PathBuf {
         self.engine.data(self.folder.path())
     }
 
-    /// The data folder as the running node sees it, which may have mounted something of its own there.
+    /// The data folder as the running node sees it. The node may have a mount of its own there.
     pub(crate) fn data_within(&self) -> PathBuf {
         self.within(&self.data())
     }
 
-    /// A file of the platform's secrets, for example `platform.key`.
+    /// The path of a platform secret, for example `platform.key`.
     pub(crate) fn secret(&self, name: &str) -> PathBuf {
         self.engine.secrets(self.folder.path()).join(name)
     }
@@ -210,8 +210,8 @@ impl Node {
         PathBuf::from(format!("/proc/{}/root", self.pid())).join(below)
     }
 
-    /// The thread of the node with this name, of which the kernel keeps 15 characters. A thread names itself, so
-    /// it may not have done so yet.
+    /// The id of the node's thread with this name. The kernel keeps 15 characters of a name. A thread names
+    /// itself, so the name may appear late.
     pub(crate) fn thread(&self, name: &str) -> u32 {
         let short = &name[..name.len().min(15)];
         let named = |entry: std::fs::DirEntry| {
@@ -241,12 +241,13 @@ impl Node {
         self.api().with_token(&self.operator_token())
     }
 
-    /// A path's document, as the operator sees it.
+    /// Gets a path's document as the operator.
     pub(crate) async fn get(&self, path: &str) -> Value {
         self.operator().call(Method::GET, path, None).await.expect("the node answers")
     }
 
-    /// A list's items, once all that must be there is: on PostgreSQL a list ends where a transaction is under way.
+    /// Lists items until `has_all` holds: on PostgreSQL a list ends before the first number whose transaction
+    /// is open.
     pub(crate) async fn items(&self, path: &str, has_all: impl Fn(&[Value]) -> bool) -> Vec<Value> {
         crate::patience::eventually(path, async || {
             let items = self.get(path).await["items"].as_array().expect("a list").clone();
@@ -264,7 +265,7 @@ impl Node {
         Client::new(self.api(), credentials.clone()).expect("a client can be made")
     }
 
-    /// A token of a service, as text.
+    /// An access token of a service.
     pub(crate) async fn token(&self, credentials: &Credentials) -> String {
         let Credentials { client_id, client_secret, .. } = credentials;
         let form =
@@ -274,14 +275,15 @@ impl Node {
         answer.expect("the service is authenticated").1["access_token"].as_str().expect("a token").to_owned()
     }
 
-    /// Registers a file's content and gives back the credentials of its new services.
+    /// Applies a registry file and returns the credentials of the new services.
     pub(crate) async fn apply(&self, registry: &Value) -> Vec<Credentials> {
         let answer = self.operator().call(Method::POST, "/v1/registry/apply", Some(registry)).await;
         let answer = answer.expect("the registry takes the file");
         serde_json::from_value(answer["credentials"].clone()).expect("credentials are as documented")
     }
 
-    /// The usual cast: `acme/billing` may send `notify` (no claims) and `pay` (strict) to `acme/bot`.
+    /// Registers the services of most tests: `acme/billing` may send `notify` (no claims) and `pay` (policy
+    /// `strict`) to `acme/bot`.
     pub(crate) async fn cast(&self) -> Cast {
         let route = |name: &str, policy: &str| {
             json!({
@@ -289,12 +291,13 @@ impl Node {
                 "dead_letter_queue": "bot-dead", "claim": { "policy": policy }, "receives_max": 3,
             })
         };
-        let grant = |name: &str| json!({ "source": "acme/billing", "target": "acme/bot", "name": name });
+        let grants = ["notify", "pay", "lost"]
+            .map(|name| json!({ "source": "acme/billing", "target": "acme/bot", "name": name }));
         let registry = json!({
             "tenants": [{ "name": "acme" }],
             "services": [{ "name": "acme/billing" }, { "name": "acme/bot" }],
             "routes": [route("notify", "none"), route("pay", "strict")],
-            "grants": [grant("notify"), grant("pay"), grant("lost")],
+            "grants": grants,
         });
         let mut credentials = self.apply(&registry).await;
         let bot = credentials.pop().expect("two services were made");
@@ -303,7 +306,7 @@ impl Node {
     }
 }
 
-/// Who takes part in the usual tests.
+/// The credentials of the services that `Node::cast` registers.
 pub(crate) struct Cast {
     pub(crate) billing: Credentials,
     pub(crate) bot: Credentials,
@@ -315,7 +318,7 @@ pub(crate) fn send_signal(pid: u32, name: &str) {
     assert!(sent.expect("kill runs").success());
 }
 
-/// Starts the process; its words gather in the node's folder over all its starts.
+/// Starts the process. The node's folder has one log for all its starts.
 fn spawn(folder: &Path, engine: &Engine, launch: &Launch) -> Serving {
     let mut words = launch.under.clone();
     words.push(binary().to_owned());
@@ -323,14 +326,14 @@ fn spawn(folder: &Path, engine: &Engine, launch: &Launch) -> Serving {
     command.args(&words[1..]).arg("serve").arg("--listen").arg("127.0.0.1:0");
     engine.tell(&mut command, folder);
     command.args(&launch.arguments).current_dir(folder);
-    // Tests refuse by the hundred, and each refusal is a line of the log.
+    // Tests cause hundreds of refusals, and each is a line of the log at the default level.
     command.env("SNAVIO_LOG_FILTER", "warn");
     command.envs(launch.settings.iter().cloned());
     let started = Serving::spawn(&mut command, &folder.join("stderr.log"));
     started.unwrap_or_else(|error| panic!("{} cannot be started: {error}", words[0]))
 }
 
-/// A message in the making: everything a producer decides, signed when it is sent.
+/// An unsigned message; a test changes its members and signs it before it sends it.
 #[derive(Debug, Clone)]
 pub(crate) struct Draft {
     pub(crate) id: String,
@@ -341,7 +344,7 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// A message from the usual cast.
+    /// A message from `acme/billing` to `acme/bot` with a small payload.
     pub(crate) fn new(name: &str, id: &str) -> Self {
         Self {
             id: id.to_owned(),
@@ -352,7 +355,7 @@ impl Draft {
         }
     }
 
-    /// The signed bytes.
+    /// Signs the message and returns the body to send.
     pub(crate) fn sign(&self, credentials: &Credentials) -> Vec<u8> {
         let target: TargetText = self.target.parse().expect("a target");
         let name: CommandName = self.name.parse().expect("a name");
@@ -372,19 +375,19 @@ impl Draft {
     }
 }
 
-/// A new time-ordered id.
+/// A new UUID version 7.
 pub(crate) fn new_id() -> String {
     uuid::Uuid::now_v7().to_string()
 }
 
-/// RFC 3339, some seconds from now.
+/// A time in RFC 3339, `seconds` from now.
 #[expect(clippy::disallowed_methods, reason = "a producer signs with the machine's clock")]
 pub(crate) fn seconds_from_now(seconds: i64) -> String {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
     Timestamp(i64::try_from(since.as_millis()).expect("not that late") + seconds * 1000).to_string()
 }
 
-/// Status and document of an answer, whether it was a yes or a no.
+/// Status and document of an answer, also of a refusal. Panics if there is no answer.
 pub(crate) fn verdict(ended: Result<(u16, Value), ApiError>) -> (u16, Value) {
     match ended {
         Ok(answer) => answer,
@@ -407,17 +410,17 @@ pub(crate) async fn post_batch(client: &Client, signed: &[Vec<u8>]) -> Result<Ve
     Ok(answer["results"].as_array().expect("a batch has results").clone())
 }
 
-/// Everything that can be received from a queue now.
+/// Receives and acknowledges until the queue has no visible delivery, and returns all deliveries.
 pub(crate) async fn drain(client: &Client, queue: &str) -> Vec<Delivery> {
     let mut all = Vec::new();
     loop {
-        let some = client.receive(queue, 10, Duration::from_secs(30), Duration::ZERO).await;
-        let some = some.expect("the queue can be received from");
-        if some.is_empty() {
+        let received = client.receive(queue, 10, Duration::from_secs(30), Duration::ZERO).await;
+        let received = received.expect("the queue can be received from");
+        if received.is_empty() {
             return all;
         }
-        let receipts: Vec<_> = some.iter().map(Delivery::receipt).collect();
+        let receipts: Vec<_> = received.iter().map(Delivery::receipt).collect();
         client.acknowledge(queue, &receipts).await.expect("deliveries can be acknowledged");
-        all.extend(some);
+        all.extend(received);
     }
 }

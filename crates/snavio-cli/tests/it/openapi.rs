@@ -1,4 +1,4 @@
-//! The API describes itself: every route, in a document and on a page, without a token and without scripts.
+//! The API's own description: every route, in a document and on a page, without a token and without scripts.
 
 use reqwest::Method;
 use serde_json::Value;
@@ -39,7 +39,7 @@ fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
 
 /// INT-1
 #[tokio::test]
-async fn every_described_operation_is_there_and_every_reference_holds() {
+async fn described_operations_exist_and_references_resolve() {
     let node = Node::start();
     let document = document(&node).await;
     assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
@@ -51,7 +51,7 @@ async fn every_described_operation_is_there_and_every_reference_holds() {
         let status = request.send().await.unwrap().status().as_u16();
         assert!(!matches!(status, 404 | 405), "{method} {path} answers {status}");
         let open = operation["security"][0] == serde_json::json!({});
-        // Where an adapter says who is who, there is no token to send.
+        // A webhook has no token: its adapter authenticates it.
         let open = open && !path.starts_with("/v1/hooks/");
         assert_eq!(status == 401, !open, "{method} {path} answers {status} without a token");
         assert!(operation["summary"].is_string(), "{method} {path} has no summary");
@@ -60,7 +60,7 @@ async fn every_described_operation_is_there_and_every_reference_holds() {
         assert_eq!(refusal, "#/components/schemas/Problem", "{method} {path}");
     }
     let ids: std::collections::HashSet<_> =
-        operations.iter().map(|it| it.2["operationId"].as_str()).collect();
+        operations.iter().map(|operation| operation.2["operationId"].as_str()).collect();
     assert_eq!(ids.len(), operations.len(), "an operation's id is its own");
     let mut found = Vec::new();
     references(&document, &mut found);
@@ -111,7 +111,7 @@ async fn pages_have_no_script_and_load_nothing_from_outside() {
 
 /// QUA-5
 #[tokio::test]
-async fn the_front_page_names_no_tenant() {
+async fn front_page_names_no_tenant() {
     let node = Node::start();
     node.cast().await;
     let page = text(&node, "/").await.1;
@@ -123,7 +123,7 @@ async fn the_front_page_names_no_tenant() {
 
 /// INT-1
 #[tokio::test]
-async fn the_description_says_what_the_server_takes() {
+async fn description_matches_accepted_requests() {
     let document = document(&Node::start()).await;
     let schemas = &document["components"]["schemas"];
     for payload in [&schemas["SignedContent"], &schemas["Command"]] {
@@ -138,8 +138,8 @@ async fn the_description_says_what_the_server_takes() {
     assert_eq!((&max["minimum"], &max["maximum"]), (&1.into(), &10.into()), "{max}");
     let headers = |path: &str, method: &str| {
         let parameters = document["paths"][path][method]["parameters"].as_array().unwrap();
-        let headers = parameters.iter().filter(|it| it["in"] == "header");
-        headers.map(|it| it["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        let headers = parameters.iter().filter(|parameter| parameter["in"] == "header");
+        headers.map(|parameter| parameter["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     let known =
         ["x-correlation-id", "prefer", "traceparent", "webhook-id", "webhook-timestamp", "webhook-signature"];

@@ -20,7 +20,7 @@ async fn pages(node: &Node, path: &str) -> Vec<Vec<Value>> {
 
 /// REG-1
 #[tokio::test]
-async fn lists_come_in_pages_that_miss_and_repeat_nothing() {
+async fn pages_miss_and_repeat_no_entry() {
     let node = Node::start();
     let tenants: Vec<_> = (0..25).map(|n| json!({ "name": format!("t{n:02}") })).collect();
     let services: Vec<_> = (0..25).map(|n| json!({ "name": format!("t{n:02}/s") })).collect();
@@ -30,8 +30,8 @@ async fn lists_come_in_pages_that_miss_and_repeat_nothing() {
 
     let pages_of_tenants = pages(&node, "/v1/tenants?limit=10").await;
     assert_eq!(pages_of_tenants.iter().map(Vec::len).collect::<Vec<_>>(), [10, 10, 5]);
-    let names: Vec<_> = pages_of_tenants.concat().iter().map(|it| it["name"].clone()).collect();
-    assert_eq!(names, tenants.iter().map(|it| it["name"].clone()).collect::<Vec<_>>());
+    let names: Vec<_> = pages_of_tenants.concat().iter().map(|tenant| tenant["name"].clone()).collect();
+    assert_eq!(names, tenants.iter().map(|tenant| tenant["name"].clone()).collect::<Vec<_>>());
     assert_eq!(pages(&node, "/v1/grants?limit=25").await.len(), 1, "a full page may be the last");
     assert_eq!(pages(&node, "/v1/registry?limit=7").await.concat().len(), 25 * 5);
     assert_eq!(pages(&node, "/v1/registry?kind=grant&limit=7").await.concat().len(), 25);

@@ -1,4 +1,4 @@
-//! The platform key: from a file or the environment, and another in its place (REG-13).
+//! The platform key: from a file or the environment, and its replacement by another key (REG-13).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,19 +11,19 @@ use crate::patience::eventually;
 use crate::shell::Shell;
 use crate::wire::{Answered, http};
 
-async fn works(node: &Node, credentials: &Credentials) {
+async fn assert_service_works(node: &Node, credentials: &Credentials) {
     let client = node.client(credentials);
     assert_eq!(post(&client, Draft::new("notify", &new_id()).sign(credentials)).await.0, 202);
-    let told = client.tenant_config().await.expect("the service is who it says");
-    assert_eq!(told["current"]["hmac_secret"], credentials.hmac_secret);
+    let config = client.tenant_config().await.expect("the service is who it says");
+    assert_eq!(config["current"]["hmac_secret"], credentials.hmac_secret);
 }
 
-fn with(name: &str, file: &str) -> Launch {
+fn launch_with(name: &str, file: &str) -> Launch {
     Launch::default().set(name, file)
 }
 
-/// An adapter of `acme/billing`, and somebody who gets its events.
-fn telegram() -> Value {
+/// A registry with an adapter of `acme/billing` and a subscription to its events.
+fn telegram_adapter() -> Value {
     let (name, secrets) = ("telegram.update", ["the bot's secret"]);
     json!({
         "event_types": [{ "owner": "acme/billing", "name": name }],
@@ -34,8 +34,8 @@ fn telegram() -> Value {
     })
 }
 
-/// What is answered to an update of whoever has this secret.
-async fn update(node: &Node, secret: &str) -> u16 {
+/// The status of the answer to a webhook that carries this secret.
+async fn post_update(node: &Node, secret: &str) -> u16 {
     let request = http(node).post(format!("{}/v1/hooks/acme/bot", node.url()));
     let request = request.header("x-telegram-bot-api-secret-token", secret).body(r#"{"update_id":7}"#);
     Answered::to(request).await.status
@@ -43,18 +43,18 @@ async fn update(node: &Node, secret: &str) -> u16 {
 
 /// REG-13
 #[tokio::test]
-async fn another_platform_key_takes_the_place_of_the_first_and_everything_goes_on() {
+async fn replaced_platform_key_keeps_tokens_keys_and_secrets_working() {
     let mut node = Node::start();
     let cast = node.cast().await;
-    works(&node, &cast.billing).await;
-    // Two more secrets: what pushes are signed with, and the one before it.
+    assert_service_works(&node, &cast.billing).await;
+    // Two more secrets: the key that signs pushes, and the key before it.
     let hooked = json!({ "routes": [{
         "target": "acme/bot", "name": "hooked", "queue": "hooks", "dead_letter_queue": "bot-dead",
         "processing": { "kind": "push", "url": "https://hooks.example/" },
     }] });
     node.apply(&hooked).await;
     assert_eq!(Shell::at(&node).run("push rotate acme/bot:hooked").code, Some(0));
-    node.apply(&telegram()).await;
+    node.apply(&telegram_adapter()).await;
     let folder = Shell::new();
     let made = folder.run("platform-key new next.key --output json").json();
     let (file, fingerprint) = (folder.path("next.key"), made["fingerprint"].as_str().unwrap().to_owned());
@@ -63,8 +63,8 @@ async fn another_platform_key_takes_the_place_of_the_first_and_everything_goes_o
     assert!(lonely.code == Some(1) && lonely.err.contains("platform.second_key_file"), "{lonely:?}");
     node.stop();
 
-    node.restart(&with("PLATFORM_SECOND_KEY_FILE", &file));
-    works(&node, &cast.billing).await;
+    node.restart(&launch_with("PLATFORM_SECOND_KEY_FILE", &file));
+    assert_service_works(&node, &cast.billing).await;
     let before = node.token(&cast.billing).await;
     let rotated = Shell::at(&node).run("platform-key rotate --why exercise --output json").json();
     assert_eq!(
@@ -74,38 +74,38 @@ async fn another_platform_key_takes_the_place_of_the_first_and_everything_goes_o
     let sealed = rotated["sealed_under"].as_object().unwrap();
     assert_eq!(sealed.keys().collect::<Vec<_>>(), [&fingerprint], "everything is sealed anew");
     assert_eq!(sealed[&fingerprint], 5, "two services' keys, a push's two secrets and that of an adapter");
-    works(&node, &cast.billing).await;
+    assert_service_works(&node, &cast.billing).await;
     let still = node.api().with_token(&before).call(Method::GET, "/v1/tenant-config", None).await;
-    assert!(still.is_ok(), "a token of before is good to its end: {still:?}");
+    assert!(still.is_ok(), "a token from before the rotation keeps its validity: {still:?}");
     node.stop();
 
-    // As it was started before, or with a stranger's key alone: refused.
+    // The node refuses to start with the first key, and with a foreign key alone.
     node.try_restart(&Launch::default());
     assert!(!node.is_serving() && node.said().contains("another platform key"), "{}", node.said());
     folder.run("platform-key new stranger.key");
-    node.try_restart(&with("PLATFORM_KEY_FILE", &folder.path("stranger.key")));
+    node.try_restart(&launch_with("PLATFORM_KEY_FILE", &folder.path("stranger.key")));
     assert!(!node.is_serving() && node.said().contains("another platform key"), "{}", node.said());
-    node.restart(&with("PLATFORM_KEY_FILE", &file));
+    node.restart(&launch_with("PLATFORM_KEY_FILE", &file));
     for credentials in [&cast.billing, &cast.bot] {
         let token = node.token(credentials).await;
         assert!(!token.is_empty(), "client secrets are known as before");
     }
-    works(&node, &cast.billing).await;
-    assert_eq!(update(&node, "the bot's secret").await, 202, "and a provider's secret too");
-    assert_eq!(update(&node, "another secret").await, 401);
+    assert_service_works(&node, &cast.billing).await;
+    assert_eq!(post_update(&node, "the bot's secret").await, 202, "a provider's secret is readable too");
+    assert_eq!(post_update(&node, "another secret").await, 401);
 }
 
-/// REG-13: what a tenant may have registered keeps nobody from replacing the key.
+/// REG-13: no entry of a tenant's registry prevents the replacement of the key.
 #[tokio::test]
-async fn an_adapter_that_could_not_be_registered_any_more_is_sealed_anew_all_the_same() {
+async fn adapter_that_registry_would_refuse_is_resealed() {
     let folder = Shell::new();
     let made = folder.run("platform-key new next.key --output json").json();
-    let node = Node::launch(&with("PLATFORM_SECOND_KEY_FILE", &folder.path("next.key")));
+    let node = Node::launch(&launch_with("PLATFORM_SECOND_KEY_FILE", &folder.path("next.key")));
     node.cast().await;
-    node.apply(&telegram()).await;
+    node.apply(&telegram_adapter()).await;
     let signing = json!({ "services": [{ "name": "acme/billing", "signed_events": true }] });
     node.apply(&signing).await;
-    let refused = node.operator().call(Method::POST, "/v1/registry/apply", Some(&telegram())).await;
+    let refused = node.operator().call(Method::POST, "/v1/registry/apply", Some(&telegram_adapter())).await;
     assert!(format!("{refused:?}").contains("must be signed"), "{refused:?}");
     let rotated = Shell::at(&node).run("platform-key rotate --why exercise --output json").json();
     assert_eq!(rotated["platform_key"], made["fingerprint"], "{rotated}");
@@ -115,24 +115,24 @@ async fn an_adapter_that_could_not_be_registered_any_more_is_sealed_anew_all_the
 
 /// REG-13
 #[tokio::test]
-async fn a_platform_key_may_come_from_the_environment() {
-    let key = |byte: u8| STANDARD.encode([byte; 32]);
-    let launch = |byte: u8| with("PLATFORM_KEY_FILE", "").set("PLATFORM_KEY", key(byte));
-    let mut node = Node::launch(&launch(1));
+async fn platform_key_comes_from_environment() {
+    let [key, other_key] = [1, 2].map(|byte| STANDARD.encode([byte; 32]));
+    let launch = launch_with("PLATFORM_KEY_FILE", "").set("PLATFORM_KEY", key);
+    let mut node = Node::launch(&launch);
     let cast = node.cast().await;
-    works(&node, &cast.billing).await;
+    assert_service_works(&node, &cast.billing).await;
     assert!(!node.secret("platform.key").exists(), "no file is made");
     node.stop();
-    node.try_restart(&launch(2));
+    node.try_restart(&launch_with("PLATFORM_KEY_FILE", "").set("PLATFORM_KEY", &other_key));
     assert!(!node.is_serving() && node.said().contains("another platform key"), "{}", node.said());
-    assert!(!node.said().contains(&key(2)));
-    node.restart(&launch(1));
-    works(&node, &cast.billing).await;
+    assert!(!node.said().contains(&other_key));
+    node.restart(&launch);
+    assert_service_works(&node, &cast.billing).await;
 }
 
-/// REG-13, REG-21: whoever knows the new key alone reads what a node wrote that ran through the change.
+/// REG-13, REG-21: a node with only the new key reads the snapshots of a node that ran during the rotation.
 #[tokio::test]
-async fn a_running_writer_signs_snapshots_with_the_platform_key_in_force() {
+async fn running_writer_signs_snapshots_with_current_platform_key() {
     let folder = Shell::new();
     folder.run("platform-key new next.key");
     let snapshots = tempfile::tempdir().unwrap();
@@ -142,22 +142,22 @@ async fn a_running_writer_signs_snapshots_with_the_platform_key_in_force() {
         launch.set("LOG_FILTER", "info")
     };
     let published = || std::fs::read_to_string(snapshots.path().join("registry/latest.json")).ok();
-    let mut node = Node::launch(&writing(with("PLATFORM_SECOND_KEY_FILE", &folder.path("next.key"))));
+    let mut node = Node::launch(&writing(launch_with("PLATFORM_SECOND_KEY_FILE", &folder.path("next.key"))));
     let cast = node.cast().await;
     eventually("a snapshot is written", async || published()).await;
     let rotated = Shell::at(&node).run("platform-key rotate --why exercise");
     assert_eq!(rotated.code, Some(0), "{rotated:?}");
-    // The one that was just being written, and one after it.
+    // The snapshot that was being written during the rotation, and the next one.
     for _ in 0..2 {
         let before = published();
         eventually("the snapshot is renewed", async || (published() != before).then_some(())).await;
     }
     node.kill();
     let before = node.said();
-    assert!(!before.contains("a snapshot is refused"), "the writer knows its own of before: {before}");
+    assert!(!before.contains("a snapshot is refused"), "the writer accepts its earlier snapshot: {before}");
 
-    node.restart(&writing(with("PLATFORM_KEY_FILE", &folder.path("next.key"))));
-    let said = node.said()[before.len()..].to_owned();
-    assert!(said.contains("the registry was read from a snapshot"), "{said}");
-    works(&node, &cast.billing).await;
+    node.restart(&writing(launch_with("PLATFORM_KEY_FILE", &folder.path("next.key"))));
+    let log = node.said()[before.len()..].to_owned();
+    assert!(log.contains("the registry was read from a snapshot"), "{log}");
+    assert_service_works(&node, &cast.billing).await;
 }

@@ -1,4 +1,4 @@
-//! What becomes of messages whose work is reported back (CLM-4 to CLM-7, CLM-9 to CLM-11), from outside.
+//! Messages whose worker reports the outcome (CLM-4 to CLM-7, CLM-9 to CLM-11), over HTTP.
 
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ use crate::wire::{metric, post_json};
 
 pub(crate) const PAID: &str = "acme/ledger:acme/shop:order.paid";
 
-/// `acme/shop` publishes `order.paid`, which `acme/ledger` processes; `acme/ledger` has a route of its own, too.
+/// A node where `acme/shop` publishes `order.paid` and `acme/ledger` subscribes to it with a given
+/// processing. `acme/ledger` also has the route `import`, whose workers begin and report work.
 pub(crate) struct Books {
     pub(crate) node: Node,
     pub(crate) shop: Credentials,
@@ -35,11 +36,11 @@ pub(crate) struct Told {
 
 impl Told {
     pub(crate) fn word(&self) -> (u16, &str) {
-        let word = |member: &str| self.document[member].as_str();
-        (self.status, word("reason").or(word("state")).unwrap_or_default())
+        let word = self.document["reason"].as_str().or(self.document["state"].as_str());
+        (self.status, word.unwrap_or_default())
     }
 
-    /// What the processor answered, as text.
+    /// The processor's response in the answer, byte for byte.
     pub(crate) fn response(&self) -> &str {
         let begin = self.text.find("\"response\":").expect("there is a response") + 11;
         let end = self.text[begin..].find('}').expect("it ends") + begin + 1;
@@ -81,7 +82,7 @@ impl Books {
         Self { node, shop, ledger, token }
     }
 
-    /// Starts the node again, which must have ended.
+    /// Starts the node again on the same store; its process must have ended.
     pub(crate) async fn restart(&mut self, launch: &Launch) {
         self.node.restart(launch);
         self.token = self.node.token(&self.shop).await;
@@ -98,9 +99,9 @@ impl Books {
             request = request.header("prefer", format!("respond-async, wait={wait}"));
         }
         let answer = request.send().await.expect("the node answers");
-        let header = |name: &str| answer.headers().get(name).and_then(|it| it.to_str().ok());
-        let (status, replayed) = (answer.status().as_u16(), header("snavio-replayed") == Some("true"));
-        let retry_after = header("retry-after").and_then(|it| it.parse().ok());
+        let replayed = header(&answer, "snavio-replayed") == Some("true");
+        let retry_after = header(&answer, "retry-after").and_then(|value| value.parse().ok());
+        let status = answer.status().as_u16();
         let text = answer.text().await.expect("the answer is complete");
         let document = serde_json::from_str(&text).expect("it is JSON");
         Told { status, replayed, retry_after, text, document }
@@ -112,7 +113,7 @@ impl Books {
 
     pub(crate) async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> (u16, Value) {
         let api = self.worker().authorized().await.expect("the service is authenticated");
-        let body = body.map(|it| it.to_string().into_bytes());
+        let body = body.map(|document| document.to_string().into_bytes());
         verdict(api.send(method, path, body, "application/json").await)
     }
 
@@ -129,13 +130,36 @@ impl Books {
         received.pop().expect("there is work")
     }
 
-    pub(crate) async fn report(&self, how: &str, work: &Delivery, more: Value) -> (u16, Value) {
+    pub(crate) async fn report(&self, report: &str, work: &Delivery, more: Value) -> (u16, Value) {
         let mut body = json!({ "delivery_id": work.delivery_id, "fence": work.fence });
         for (name, value) in more.as_object().unwrap() {
             body[name] = value.clone();
         }
-        self.ask(Method::POST, &format!("/v1/claims/order.paid/{how}"), Some(body)).await
+        self.ask(Method::POST, &format!("/v1/claims/order.paid/{report}"), Some(body)).await
     }
+}
+
+fn header<'a>(answer: &'a reqwest::Response, name: &str) -> Option<&'a str> {
+    answer.headers().get(name).and_then(|value| value.to_str().ok())
+}
+
+/// Begins work on the route `import`.
+async fn begin_import(books: &Books, id: &str, payload: Value) -> (u16, Value) {
+    let body = json!({ "id": id, "payload": payload });
+    books.ask(Method::POST, "/v1/claims/import/begin", Some(body)).await
+}
+
+/// Reports on work of the route `import`.
+async fn report_import(books: &Books, report: &str, begun: &Value, more: Value) -> (u16, Value) {
+    let mut body = json!({ "delivery_id": begun["delivery_id"], "fence": begun["fence"] });
+    for (name, value) in more.as_object().unwrap() {
+        body[name] = value.clone();
+    }
+    books.ask(Method::POST, &format!("/v1/claims/import/{report}"), Some(body)).await
+}
+
+fn count_actions(records: &[Value], action: &str) -> usize {
+    records.iter().filter(|record| record["action"] == action).count()
 }
 
 pub(crate) fn http(processor: &Processor) -> Value {
@@ -146,9 +170,9 @@ fn http_at(url: &str) -> Value {
     json!({ "kind": "http", "url": url, "reference": "/glPostingReference" })
 }
 
-/// The first two scenarios of the accounting story, and the third (CLM-4, CLM-5, CLM-8, CLM-9).
+/// The first three scenarios of the accounting story (CLM-4, CLM-5, CLM-8, CLM-9).
 #[tokio::test]
-async fn a_new_event_is_posted_once_and_a_replay_gets_the_same_bytes() {
+async fn new_event_is_posted_once_and_duplicate_gets_same_bytes() {
     let processor = Processor::start().await;
     let books = Books::set(http(&processor)).await;
     let id = new_id();
@@ -195,9 +219,10 @@ async fn a_new_event_is_posted_once_and_a_replay_gets_the_same_bytes() {
     assert_eq!(metric(&books.node, "events_processed_total{status=\"replay\"}").await, Some(2.0));
 }
 
-/// CLM-4, CLM-7: of many racing requests one wins, and the rest follow it.
+/// CLM-4, CLM-7: of many concurrent identical requests one starts the work. The others get its outcome, or
+/// the answer that it is in progress.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_hundred_identical_events_one_is_processed() {
+async fn two_hundred_identical_events_are_processed_once() {
     let processor = Processor::start().await;
     processor.takes(Duration::from_millis(300));
     let books = std::sync::Arc::new(Books::set(http(&processor)).await);
@@ -212,29 +237,29 @@ async fn of_two_hundred_identical_events_one_is_processed() {
         let (mut new, mut replays, mut in_progress) = (0, 0, 0);
         let mut reference = None;
         for sent in sending {
-            let told = sent.await.unwrap();
-            match told.word() {
+            let answer = sent.await.unwrap();
+            match answer.word() {
                 (201, "COMPLETED") => new += 1,
                 (200, "COMPLETED") => replays += 1,
                 (409, "in_progress") => {
                     in_progress += 1;
-                    assert!(told.retry_after.is_some(), "{}", told.text);
+                    assert!(answer.retry_after.is_some(), "{}", answer.text);
                     continue;
                 }
-                other => panic!("{other:?}: {}", told.text),
+                other => panic!("{other:?}: {}", answer.text),
             }
-            let told = told.document["reference"].clone();
-            assert_eq!(reference.get_or_insert(told.clone()), &told);
+            let answer = answer.document["reference"].clone();
+            assert_eq!(reference.get_or_insert(answer.clone()), &answer);
         }
         assert_eq!((new, new + replays + in_progress), (1, 200));
-        assert!(!waits || in_progress == 0, "{in_progress} were not told though they waited");
+        assert!(!waits || in_progress == 0, "{in_progress} senders that waited had no outcome");
     }
     assert_eq!(processor.asked().len(), 2);
 }
 
-/// CLM-4, CLM-8: of many contents at once one is processed, and nobody gets the answer to another's.
+/// CLM-4, CLM-8: of many contents under one id one is processed, and no other content gets its response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_twenty_contents_one_is_processed_and_no_other_gets_its_answer() {
+async fn twenty_contents_of_one_id_are_processed_once() {
     let processor = Processor::start().await;
     processor.takes(Duration::from_millis(300));
     let books = std::sync::Arc::new(Books::set(http(&processor)).await);
@@ -247,15 +272,15 @@ async fn of_twenty_contents_one_is_processed_and_no_other_gets_its_answer() {
         .collect();
     let (mut winners, mut conflicts) = (Vec::new(), 0);
     for sent in sending {
-        let (amount, told) = sent.await.unwrap();
-        match told.word() {
-            (201, "COMPLETED") => winners.push((amount, told.document["reference"].clone())),
+        let (amount, answer) = sent.await.unwrap();
+        match answer.word() {
+            (201, "COMPLETED") => winners.push((amount, answer.document["reference"].clone())),
             (409, "conflict") => {
                 conflicts += 1;
-                let answered = ["response", "reference"].map(|it| &told.document[it]);
-                assert_eq!(answered, [&Value::Null; 2], "{}", told.text);
+                let answered = ["response", "reference"].map(|member| &answer.document[member]);
+                assert_eq!(answered, [&Value::Null; 2], "{}", answer.text);
             }
-            other => panic!("{other:?}: {}", told.text),
+            other => panic!("{other:?}: {}", answer.text),
         }
     }
     assert_eq!((winners.len(), conflicts), (1, 19));
@@ -265,7 +290,7 @@ async fn of_twenty_contents_one_is_processed_and_no_other_gets_its_answer() {
     assert_eq!(
         asked[0].body["data"]["amount"],
         json!(amount),
-        "it is the winner's content that was processed"
+        "the processor got the content of the accepted event"
     );
     let again = books.send(&id, *amount).await;
     assert_eq!((again.word(), &again.document["reference"]), ((200, "COMPLETED"), reference));
@@ -273,7 +298,7 @@ async fn of_twenty_contents_one_is_processed_and_no_other_gets_its_answer() {
 
 /// CLM-6
 #[tokio::test]
-async fn what_failed_is_tried_again_with_what_the_processor_asked_for() {
+async fn failed_attempt_is_retried_after_the_processors_delay() {
     let processor = Processor::start().await;
     processor.answers([Reply::new(503, "busy").header("Retry-After", "6")]);
     let books = Books::set(http(&processor)).await;
@@ -301,16 +326,16 @@ async fn what_failed_is_tried_again_with_what_the_processor_asked_for() {
 
 /// CLM-6, CLM-11
 #[tokio::test]
-async fn a_failure_for_good_is_answered_again_until_a_person_puts_it_back() {
+async fn final_failure_is_replayed_until_a_person_reprocesses_it() {
     let processor = Processor::start().await;
     let no = r#"{"error":"debits and credits differ"}"#;
     processor.answers([Reply::new(422, no).header("Content-Type", "application/json")]);
     let books = Books::set(http(&processor)).await;
     let id = new_id();
     for is_replay in [false, true] {
-        let told = books.send(&id, 10).await;
-        assert_eq!(told.word(), (422, "FAILED"), "{}", told.text);
-        assert_eq!((told.replayed, told.response()), (is_replay, no));
+        let answer = books.send(&id, 10).await;
+        assert_eq!(answer.word(), (422, "FAILED"), "{}", answer.text);
+        assert_eq!((answer.replayed, answer.response()), (is_replay, no));
     }
     assert_eq!(processor.asked().len(), 1);
     let (_, letters) = books.ask(Method::GET, "/v1/dead-letters", None).await;
@@ -320,19 +345,21 @@ async fn a_failure_for_good_is_answered_again_until_a_person_puts_it_back() {
 
     let reprocess = format!("/v1/claims/{id}/reprocess");
     let (status, refused) =
-        books.ask(Method::POST, &reprocess, Some(json!({ "why": "the accounts are mended" }))).await;
+        books.ask(Method::POST, &reprocess, Some(json!({ "why": "the accounts are fixed" }))).await;
     assert_eq!(status, 200, "{refused}");
     let done = books.send_waiting(&id, 10, Some(30)).await;
     assert_eq!(done.word(), (200, "COMPLETED"), "{}", done.text);
     let (status, refused) = books.ask(Method::POST, &reprocess, Some(json!({ "why": "again" }))).await;
     assert_eq!((status, &refused["reason"]), (409, &json!("registry_conflict")), "{refused}");
-    let is_told = |all: &[Value]| all.iter().any(|it| it["why"] == "the accounts are mended");
-    books.node.items("/v1/audit", is_told).await;
+    let audited = books
+        .node
+        .items("/v1/audit", |actions| actions.iter().any(|action| action["why"] == "the accounts are fixed"));
+    audited.await;
 }
 
 /// CLM-7, CLM-11
 #[tokio::test]
-async fn what_nobody_knows_of_is_held_for_a_person() {
+async fn unknown_outcome_is_held_for_a_person() {
     let processor = Processor::start().await;
     processor.answers([Reply::new(201, "{}").after(Duration::from_secs(4))]);
     let mut held = http(&processor);
@@ -340,8 +367,8 @@ async fn what_nobody_knows_of_is_held_for_a_person() {
         (json!("hold"), json!(1), json!(10));
     let books = Books::set(held).await;
     let id = new_id();
-    let told = books.send(&id, 10).await;
-    assert_eq!(told.word(), (409, "outcome_unknown"), "{}", told.text);
+    let answer = books.send(&id, 10).await;
+    assert_eq!(answer.word(), (409, "outcome_unknown"), "{}", answer.text);
     let again = books.send(&id, 10).await;
     assert_eq!(again.word(), (409, "outcome_unknown"), "{}", again.text);
     assert!(again.retry_after.is_some());
@@ -364,98 +391,101 @@ async fn what_nobody_knows_of_is_held_for_a_person() {
     let (status, refused) = books.ask(Method::POST, &settle, Some(seen)).await;
     assert_eq!((status, &refused["reason"]), (409, &json!("registry_conflict")), "{refused}");
     assert_eq!(processor.asked().len(), 1);
-    let is_settled = |it: &&Value| it["action"] == "claim.settle";
-    let deeds = books.node.items("/v1/audit", |all| all.iter().any(|it| is_settled(&it))).await;
-    let deed = deeds.iter().find(is_settled).expect("it is on record");
-    assert_eq!(deed["why"], "seen in the ledger");
-    assert!(deed["outcome"].as_str().unwrap().contains("JE-7"), "{deed}");
+    let actions = books.node.items("/v1/audit", |all| count_actions(all, "claim.settle") > 0).await;
+    let action = actions.iter().find(|action| action["action"] == "claim.settle").expect("it is on record");
+    assert_eq!(action["why"], "seen in the ledger");
+    assert!(action["outcome"].as_str().unwrap().contains("JE-7"), "{action}");
 }
 
-/// CLM-7, CLM-9: the zombie.
+/// CLM-7, CLM-9: a worker whose lease has ended reports late.
 #[tokio::test]
-async fn a_consumer_that_comes_back_late_is_refused_and_the_stored_answer_stays() {
+async fn late_consumer_is_fenced_and_stored_response_stays() {
     let books = Books::set(json!({ "kind": "tracked" })).await;
     let id = new_id();
     let sent = books.send(&id, 10).await;
     assert_eq!((sent.status, &sent.document["in_progress"]), (202, &json!(true)), "{}", sent.text);
     assert_eq!(books.send(&id, 10).await.word(), (409, "in_progress"));
-    let zombie = books.take(1).await;
+    let late_worker = books.take(1).await;
     let second = books.take(60).await;
-    assert_eq!((second.delivery_id, second.attempt), (zombie.delivery_id, 2));
-    let answer = |n: u32| json!({ "response": { "answer": n }, "reference": format!("JE-{n}") });
-    let (status, done) = books.report("complete", &second, answer(2)).await;
+    assert_eq!((second.delivery_id, second.attempt), (late_worker.delivery_id, 2));
+    let answers = [1, 2].map(|n| json!({ "response": { "answer": n }, "reference": format!("JE-{n}") }));
+    let (status, done) = books.report("complete", &second, answers[1].clone()).await;
     assert_eq!((status, &done["status"]), (200, &json!("COMPLETED")), "{done}");
-    let (status, refused) = books.report("complete", &zombie, answer(1)).await;
+    let (status, refused) = books.report("complete", &late_worker, answers[0].clone()).await;
     assert_eq!((status, &refused["reason"]), (409, &json!("fenced")), "{refused}");
-    let (status, again) = books.report("complete", &second, answer(2)).await;
-    assert_eq!(status, 200, "who did not hear the first time: {again}");
+    let (status, again) = books.report("complete", &second, answers[1].clone()).await;
+    assert_eq!(status, 200, "a worker that lost the first answer repeats its report: {again}");
     let replay = books.send(&id, 10).await;
     assert_eq!((replay.word(), replay.response()), ((200, "COMPLETED"), r#"{"answer":2}"#));
     assert_eq!(replay.document["reference"], "JE-2");
 
-    let count = |all: &[Value], action: &str| all.iter().filter(|it| it["action"] == action).count();
-    let deeds = books.node.items("/v1/audit", |all| count(all, "claim.fenced") > 0).await;
-    assert_eq!((count(&deeds, "claim.lapsed"), count(&deeds, "claim.fenced")), (1, 1), "{deeds:?}");
-    let told = eventually("it is told of", async || {
-        let (_, told) = books.ask(Method::GET, "/v1/telemetry?type=snavio.claim.fenced", None).await;
-        (told["items"] != json!([])).then_some(told)
+    let actions = books.node.items("/v1/audit", |all| count_actions(all, "claim.fenced") > 0).await;
+    let counts = (count_actions(&actions, "claim.lapsed"), count_actions(&actions, "claim.fenced"));
+    assert_eq!(counts, (1, 1), "{actions:?}");
+    let answer = eventually("the late report has a telemetry record", async || {
+        let (_, answer) = books.ask(Method::GET, "/v1/telemetry?type=snavio.claim.fenced", None).await;
+        (answer["items"] != json!([])).then_some(answer)
     })
     .await;
     assert_eq!(
-        (&told["items"][0]["severity"], &told["items"][0]["command_id"]),
+        (&answer["items"][0]["severity"], &answer["items"][0]["command_id"]),
         (&json!("critical"), &json!(id))
     );
     assert_eq!(metric(&books.node, "snavio_attempts_fenced_total").await, Some(1.0));
-    let lapsed = async || metric(&books.node, "snavio_attempts_lapsed_total").await.filter(|it| *it == 1.0);
+    let lapsed =
+        async || metric(&books.node, "snavio_attempts_lapsed_total").await.filter(|count| *count == 1.0);
     eventually("the lapse is counted", lapsed).await;
 }
 
-/// CLM-7: made-up fences are refused, and neither fill the record nor cry wolf; a worker that is late is on it all the same.
+/// CLM-7: the gateway refuses made-up fencing tokens without a record or an alert for each; it still records
+/// a late report of a worker.
 #[tokio::test]
-async fn a_flood_of_made_up_fences_leaves_as_much_on_record_as_there_were_attempts() {
+async fn flood_of_invented_fences_records_one_entry_per_attempt() {
     const FLOOD: i64 = 200;
     let books = Books::set(json!({ "kind": "tracked" })).await;
     books.send(&new_id(), 10).await;
     let work = books.take(60).await;
     assert_eq!(books.report("complete", &work, json!({ "reference": "JE-1" })).await.0, 200);
     let as_if = |fence: i64| Delivery { fence: Serial(fence), ..work.clone() };
-    let fences: Vec<_> = (1..=FLOOD).chain([i64::MAX]).map(|it| it.saturating_add(work.fence.0)).collect();
+    let fences: Vec<_> =
+        (1..=FLOOD).chain([i64::MAX]).map(|fence| fence.saturating_add(work.fence.0)).collect();
     // One after another, and many at once.
     for fence in &fences[..20] {
-        let (status, told) = books.report("complete", &as_if(*fence), json!({})).await;
-        assert_eq!((status, &told["reason"]), (409, &json!("fenced")), "{told}");
+        let (status, answer) = books.report("complete", &as_if(*fence), json!({})).await;
+        assert_eq!((status, &answer["reason"]), (409, &json!("fenced")), "{answer}");
     }
     let rest = fences[20..].iter().map(|fence| as_if(*fence)).collect::<Vec<_>>();
-    let flooding = rest.iter().map(|it| books.report("complete", it, json!({})));
-    for (status, told) in futures_util::future::join_all(flooding).await {
-        assert_eq!((status, &told["reason"]), (409, &json!("fenced")), "{told}");
+    let flooding = rest.iter().map(|work| books.report("complete", work, json!({})));
+    for (status, answer) in futures_util::future::join_all(flooding).await {
+        assert_eq!((status, &answer["reason"]), (409, &json!("fenced")), "{answer}");
     }
-    let counted = async |name: &str| metric(&books.node, name).await.unwrap_or_default();
-    let recorded = counted("snavio_attempts_fenced_total").await;
+    let recorded = metric(&books.node, "snavio_attempts_fenced_total").await.unwrap_or_default();
     assert!(recorded <= 1.0, "{recorded}: it had one attempt");
     assert_eq!(
-        counted("snavio_attempts_fenced_unrecorded_total").await,
+        metric(&books.node, "snavio_attempts_fenced_unrecorded_total").await.unwrap_or_default(),
         fences.len() as f64 - recorded,
         "the rest is counted"
     );
 
     books.send(&new_id(), 11).await;
-    let zombie = books.take(1).await;
+    let late_worker = books.take(1).await;
     let second = books.take(60).await;
-    assert_eq!((second.delivery_id, second.attempt), (zombie.delivery_id, 2));
+    assert_eq!((second.delivery_id, second.attempt), (late_worker.delivery_id, 2));
     assert_eq!(books.report("complete", &second, json!({ "reference": "JE-2" })).await.0, 200);
-    assert_eq!(books.report("complete", &zombie, json!({ "reference": "JE-3" })).await.0, 409);
-    let fenced = |all: &[Value]| all.iter().filter(|it| it["action"] == "claim.fenced").count();
-    let deeds = books.node.items("/v1/audit", |all| fenced(all) as f64 == recorded + 1.0).await;
-    let is_of_zombie = |it: &&Value| it["object"] == zombie.delivery_id.to_string();
-    assert_eq!(deeds.iter().filter(is_of_zombie).count(), 1, "{deeds:?}");
-    let told = books.node.get("/v1/telemetry?type=snavio.claim.fenced&tenant=acme").await;
-    assert_eq!(told["items"].as_array().map(Vec::len), Some(recorded as usize + 1), "{told}");
+    assert_eq!(books.report("complete", &late_worker, json!({ "reference": "JE-3" })).await.0, 409);
+    let audited =
+        books.node.items("/v1/audit", |all| count_actions(all, "claim.fenced") as f64 == recorded + 1.0);
+    let actions = audited.await;
+    let of_late_worker =
+        actions.iter().filter(|record| record["object"] == late_worker.delivery_id.to_string());
+    assert_eq!(of_late_worker.count(), 1, "{actions:?}");
+    let answer = books.node.get("/v1/telemetry?type=snavio.claim.fenced&tenant=acme").await;
+    assert_eq!(answer["items"].as_array().map(Vec::len), Some(recorded as usize + 1), "{answer}");
 }
 
 /// CLM-7, CLM-9
 #[tokio::test]
-async fn a_sender_waits_for_what_a_consumer_reports() {
+async fn sender_waits_for_consumer_report() {
     let books = Books::set(json!({ "kind": "tracked" })).await;
     let id = new_id();
     let reporting = async {
@@ -471,35 +501,35 @@ async fn a_sender_waits_for_what_a_consumer_reports() {
         "{}",
         sent.text
     );
-    // An acknowledgement alone says that it is done, too.
+    // An acknowledgement alone completes the claim, too.
     let id = new_id();
     books.send(&id, 10).await;
     let work = books.take(30).await;
     books.worker().acknowledge("paid", &[work.receipt()]).await.expect("it is acknowledged");
     assert_eq!(books.send(&id, 10).await.word(), (200, "COMPLETED"));
-    // And one that is given back failed.
+    // A release is a failed attempt.
     let id = new_id();
     books.send(&id, 10).await;
     let work = books.take(30).await;
     let delay = Duration::from_secs(600);
     let why = Some("the period is closed");
-    books.worker().release("paid", &[work.receipt()], delay, why).await.expect("it is given back");
-    let told = books.send(&id, 10).await;
-    assert_eq!(told.word(), (409, "retry_later"));
+    books.worker().release("paid", &[work.receipt()], delay, why).await.expect("the delivery is released");
+    let answer = books.send(&id, 10).await;
+    assert_eq!(answer.word(), (409, "retry_later"));
     assert_eq!(books.look_up(&id).await["claims"][0]["error"], "the period is closed");
-    assert!(told.retry_after.is_some_and(|it| it > 500), "{:?}", told.retry_after);
+    assert!(answer.retry_after.is_some_and(|seconds| seconds > 500), "{:?}", answer.retry_after);
 }
 
-/// CLM-9, CLM-5: what an acknowledgement says of the work is what senders are told.
+/// CLM-9, CLM-5: senders get the reference and the response of the acknowledgement.
 #[tokio::test]
-async fn an_acknowledgement_carries_the_reference_and_the_response() {
+async fn acknowledgement_carries_reference_and_response() {
     let books = Books::set(json!({ "kind": "tracked" })).await;
     let [id, other] = [new_id(), new_id()];
     books.send(&id, 10).await;
     books.send(&other, 10).await;
     let (work, second) = (books.take(30).await, books.take(30).await);
     let ack = async |receipts: &[&Delivery], reference: &str| {
-        let receipts: Vec<_> = receipts.iter().map(|it| it.receipt()).collect();
+        let receipts: Vec<_> = receipts.iter().map(|delivery| delivery.receipt()).collect();
         let body = json!({ "receipts": receipts, "reference": reference });
         books.ask(Method::POST, "/v1/queues/paid/ack", Some(body)).await
     };
@@ -526,9 +556,9 @@ async fn an_acknowledgement_carries_the_reference_and_the_response() {
     assert_eq!(books.look_up(&id).await["claims"][0]["glPostingReference"], "JE-1");
 }
 
-/// CLM-3, CLM-9: on a queue of several routes, each keeps what its own policy says.
+/// CLM-3, CLM-9: on a queue of several routes, each route's claim policy says whether the response is kept.
 #[tokio::test]
-async fn a_response_is_kept_where_the_route_of_its_delivery_keeps_answers() {
+async fn response_is_kept_only_under_ledger_policy() {
     let plain = json!({ "claim": { "policy": "event" } });
     let books = Books::with(json!({ "kind": "tracked" }), plain).await;
     let keeping = json!({ "routes": [{
@@ -549,42 +579,37 @@ async fn a_response_is_kept_where_the_route_of_its_delivery_keeps_answers() {
 
 /// CLM-10
 #[tokio::test]
-async fn work_is_begun_extended_failed_and_completed_by_those_who_do_it() {
+async fn worker_begins_extends_fails_and_completes_work() {
     let books = Books::set(json!({ "kind": "tracked" })).await;
-    let begin = async |id: &str, amount: u32| {
-        let body = json!({ "id": id, "payload": { "amount": amount } });
-        books.ask(Method::POST, "/v1/claims/import/begin", Some(body)).await
-    };
-    let report = async |how: &str, begun: &Value, more: Value| {
-        let mut body = json!({ "delivery_id": begun["delivery_id"], "fence": begun["fence"] });
-        for (name, value) in more.as_object().unwrap() {
-            body[name] = value.clone();
-        }
-        books.ask(Method::POST, &format!("/v1/claims/import/{how}"), Some(body)).await
-    };
-    let (status, begun) = begin("batch-7", 10).await;
+    let (status, begun) = begin_import(&books, "batch-7", json!({ "amount": 10 })).await;
     assert_eq!((status, &begun["is_new"], &begun["attempt"]), (201, &json!(true), &json!(1)), "{begun}");
     assert_eq!(books.look_up("batch-7").await["outcome"], "in_progress");
-    let (status, other) = begin("batch-7", 10).await;
+    let (status, other) = begin_import(&books, "batch-7", json!({ "amount": 10 })).await;
     assert_eq!((status, &other["reason"]), (409, &json!("in_progress")), "{other}");
-    let (status, other) = begin("batch-7", 11).await;
+    let (status, other) = begin_import(&books, "batch-7", json!({ "amount": 11 })).await;
     assert_eq!((status, &other["reason"]), (409, &json!("conflict")), "{other}");
-    let (status, extended) = report("extend", &begun, json!({ "seconds": 30 })).await;
+    let (status, extended) = report_import(&books, "extend", &begun, json!({ "seconds": 30 })).await;
     assert_eq!(status, 200, "{extended}");
-    let (status, failed) =
-        report("fail", &begun, json!({ "error": "the disk is full", "retry_after_seconds": 1 })).await;
+    let (status, failed) = report_import(
+        &books,
+        "fail",
+        &begun,
+        json!({ "error": "the disk is full", "retry_after_seconds": 1 }),
+    )
+    .await;
     assert_eq!((status, &failed["status"]), (200, &json!("FAILED")), "{failed}");
-    let (status, second) = eventually("it is due again", async || {
-        let begun = begin("batch-7", 10).await;
+    let (status, second) = eventually("the work is due again", async || {
+        let begun = begin_import(&books, "batch-7", json!({ "amount": 10 })).await;
         (begun.0 != 409).then_some(begun)
     })
     .await;
     assert_eq!((status, &second["attempt"]), (201, &json!(2)), "{second}");
-    let (status, late) = report("complete", &begun, json!({})).await;
+    let (status, late) = report_import(&books, "complete", &begun, json!({})).await;
     assert_eq!((status, &late["reason"]), (409, &json!("fenced")), "{late}");
-    let (status, done) = report("complete", &second, json!({ "response": [1, 2], "reference": "B-7" })).await;
+    let (status, done) =
+        report_import(&books, "complete", &second, json!({ "response": [1, 2], "reference": "B-7" })).await;
     assert_eq!((status, &done["status"]), (200, &json!("COMPLETED")), "{done}");
-    let (status, known) = begin("batch-7", 10).await;
+    let (status, known) = begin_import(&books, "batch-7", json!({ "amount": 10 })).await;
     assert_eq!(
         (status, &known["is_new"], &known["response"]),
         (200, &json!(false), &json!([1, 2])),
@@ -614,22 +639,20 @@ async fn work_is_begun_extended_failed_and_completed_by_those_who_do_it() {
     );
 }
 
-/// PIP-1, CLM-5, CLM-8, CLM-21: what is begun is counted and told of as what is sent, and who is banned begins nothing.
+/// PIP-1, CLM-5, CLM-8, CLM-21: begun work is counted and recorded like sent messages, and a banned service
+/// begins no work.
 #[tokio::test]
-async fn what_is_begun_is_told_of_as_what_is_sent() {
+async fn begun_work_is_counted_and_recorded_like_messages() {
     let books = Books::set(json!({ "kind": "tracked" })).await;
-    let begin = async |amount: u32| {
-        let body = json!({ "id": "batch-8", "payload": { "amount": amount } });
-        books.ask(Method::POST, "/v1/claims/import/begin", Some(body)).await
-    };
-    let (status, begun) = begin(10).await;
+    let (payload, other) = (json!({ "amount": 10 }), json!({ "amount": 11 }));
+    let (status, begun) = begin_import(&books, "batch-8", payload.clone()).await;
     assert_eq!(status, 201, "{begun}");
-    assert_eq!(begin(11).await.1["reason"], "conflict");
-    assert_eq!(begin(10).await.1["reason"], "in_progress");
+    assert_eq!(begin_import(&books, "batch-8", other).await.1["reason"], "conflict");
+    assert_eq!(begin_import(&books, "batch-8", payload.clone()).await.1["reason"], "in_progress");
     let receipt = json!({ "delivery_id": begun["delivery_id"], "fence": begun["fence"] });
     let (status, done) = books.ask(Method::POST, "/v1/claims/import/complete", Some(receipt)).await;
     assert_eq!(status, 200, "{done}");
-    assert_eq!(begin(10).await.0, 200);
+    assert_eq!(begin_import(&books, "batch-8", payload.clone()).await.0, 200);
     for (series, count) in [
         ("events_conflicts_total", 1.0),
         (r#"events_processed_total{status="conflict"}"#, 1.0),
@@ -638,26 +661,24 @@ async fn what_is_begun_is_told_of_as_what_is_sent() {
     ] {
         assert_eq!(metric(&books.node, series).await, Some(count), "{series}");
     }
-    let count = async || books.look_up("batch-8").await["claims"][0]["count"].as_u64();
-    eventually("it is counted that it came again", async || (count().await == Some(3)).then_some(())).await;
+    eventually("the repeats are counted", async || {
+        (books.look_up("batch-8").await["claims"][0]["count"].as_u64() == Some(3)).then_some(())
+    })
+    .await;
 
     let set = Shell::at(&books.node).run_words(&["bans", "set", "acme/ledger", "--reason", "floods"]);
     assert_eq!(set.code, Some(0), "{set:?}");
-    let (status, refused) = begin(10).await;
+    let (status, refused) = begin_import(&books, "batch-8", payload.clone()).await;
     assert_eq!((status, &refused["reason"]), (403, &json!("banned")), "{refused}");
 }
 
-/// CLM-10: work whose worker is gone is taken up by whoever begins it again.
+/// CLM-10: if a worker stops without a report, the next worker to begin the id takes over the work.
 #[tokio::test]
-async fn work_that_nobody_reports_on_is_taken_up_again() {
+async fn unreported_work_can_be_begun_again() {
     let books = Books::set(json!({ "kind": "tracked" })).await;
-    let begin = async || {
-        let body = json!({ "id": "batch-8", "payload": null });
-        books.ask(Method::POST, "/v1/claims/import/begin", Some(body)).await
-    };
-    let (_, first) = begin().await;
-    let (status, second) = eventually("its time is over", async || {
-        let begun = begin().await;
+    let (_, first) = begin_import(&books, "batch-8", Value::Null).await;
+    let (status, second) = eventually("the lease has ended", async || {
+        let begun = begin_import(&books, "batch-8", Value::Null).await;
         (begun.0 != 409).then_some(begun)
     })
     .await;
@@ -666,16 +687,16 @@ async fn work_that_nobody_reports_on_is_taken_up_again() {
     assert_eq!(second["delivery_id"], first["delivery_id"]);
 }
 
-/// QUA-6, CLM-9, PIP-9: a processor that is down holds up nobody, and is called when it is back.
+/// QUA-6, CLM-9, PIP-9: a processor that is down delays no sender, and is called when it is up again.
 #[tokio::test]
-async fn a_processor_that_is_down_is_called_when_it_is_back() {
+async fn processor_that_was_down_is_called_when_up_again() {
     let reserved = Reserved::new();
     let books = Books::set(http_at(&reserved.url())).await;
     let id = new_id();
     let sent = books.send_waiting(&id, 10, Some(1)).await;
     assert_eq!((sent.status, &sent.document["in_progress"]), (202, &json!(true)), "{}", sent.text);
     let claim = eventually("the first attempt failed", async || {
-        Some(books.look_up(&id).await["claims"][0].clone()).filter(|it| it["error"].is_string())
+        Some(books.look_up(&id).await["claims"][0].clone()).filter(|claim| claim["error"].is_string())
     })
     .await;
     assert!(claim["error"].as_str().unwrap().contains("nothing was sent"), "{claim}");
@@ -685,9 +706,9 @@ async fn a_processor_that_is_down_is_called_when_it_is_back() {
     assert_eq!(back.asked().len(), 1);
 }
 
-/// CLM-1, CLM-7, CLM-10: what a service was answered is no other's to read, and its work no other's to end.
+/// CLM-1, CLM-7, CLM-10: other services can neither read a service's responses nor end its work.
 #[tokio::test]
-async fn nobody_else_reads_the_answer_or_ends_the_work() {
+async fn other_services_cannot_read_response_or_end_work() {
     let books = Books::set(json!({ "kind": "tracked" })).await;
     let others = json!({
         "tenants": [{ "name": "acme" }, { "name": "zeta" }],
@@ -709,7 +730,7 @@ async fn nobody_else_reads_the_answer_or_ends_the_work() {
     assert_eq!(books.report("complete", &work, answer).await.0, 200);
     for client in [books.node.client(&other), books.node.client(&foreign)] {
         let seen = client.call(Method::GET, &format!("/v1/claims/{id}?tenant=acme"), None).await;
-        assert!(seen.as_ref().map_or(true, |it| it["claims"] == json!([])), "{seen:?}");
+        assert!(seen.as_ref().map_or(true, |page| page["claims"] == json!([])), "{seen:?}");
         let read = client.call(Method::GET, &format!("/v1/claims/{id}/answer?tenant=acme"), None).await;
         assert!(read.is_err(), "{read:?}");
     }
@@ -727,7 +748,7 @@ async fn nobody_else_reads_the_answer_or_ends_the_work() {
 
 /// CLM-9, CLM-20
 #[tokio::test]
-async fn processing_that_cannot_work_is_refused_when_it_is_registered() {
+async fn invalid_processing_is_refused_at_registration() {
     let books = Books::set(json!({ "kind": "tracked" })).await;
     for (claim, processing, queue, says) in [
         ("none", json!({ "kind": "tracked" }), "q", "give the route a claim policy"),

@@ -1,5 +1,5 @@
-//! A processor, or a receiver of pushes, under test: a small HTTP server that answers what its script says, and tells what it
-//! was asked.
+//! A processor or a receiver of pushes for tests: a small HTTP server that answers by its script and records
+//! the requests.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpSocket, TcpStream};
 
-/// What it does with one request.
+/// The scripted answer to one request.
 #[derive(Debug, Clone)]
 pub(crate) struct Reply {
     status: u16,
@@ -33,12 +33,12 @@ impl Reply {
     }
 }
 
-/// A request as it came.
+/// A recorded request.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: Value,
-    /// The same as it came.
+    /// The bytes of the body.
     pub(crate) raw: Vec<u8>,
 }
 
@@ -47,7 +47,7 @@ struct Shared {
     script: Mutex<VecDeque<Reply>>,
     asked: Mutex<Vec<Asked>>,
     posted: Mutex<u64>,
-    /// How long an answer that is not in the script takes.
+    /// The delay of answers that are not in the script.
     slow: Mutex<Duration>,
 }
 
@@ -55,7 +55,7 @@ fn url(port: u16) -> String {
     format!("http://127.0.0.1:{port}/journal-entries")
 }
 
-/// A port that nobody listens at, and nobody else gets: who calls it is refused.
+/// A bound port without a listener that no other process can get: connections to it are refused.
 pub(crate) struct Reserved {
     socket: TcpSocket,
     port: u16,
@@ -74,7 +74,7 @@ impl Reserved {
     }
 }
 
-/// Listens until it is dropped.
+/// Serves until it is dropped.
 pub(crate) struct Processor {
     shared: Arc<Shared>,
     port: u16,
@@ -86,7 +86,7 @@ impl Processor {
         Self::on(Reserved::new())
     }
 
-    /// Listens at a port that was reserved.
+    /// Listens on a reserved port.
     pub(crate) fn on(Reserved { socket, port }: Reserved) -> Self {
         let listener = socket.listen(1024).expect("it listens");
         let shared = Arc::<Shared>::default();
@@ -109,11 +109,13 @@ impl Processor {
         url(self.port)
     }
 
-    /// What is answered next; after that it posts, under references that count up.
+    /// Adds answers to the script. After the script each request is a posting with the next reference, `JE-1`
+    /// first.
     pub(crate) fn answers(&self, replies: impl IntoIterator<Item = Reply>) {
         self.shared.script.lock().unwrap().extend(replies);
     }
 
+    /// Sets the delay of answers that are not in the script.
     pub(crate) fn takes(&self, time: Duration) {
         *self.shared.slow.lock().unwrap() = time;
     }
@@ -139,7 +141,7 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) -> Option<()> {
         }
         line.clear();
     }
-    let length = headers.get("content-length").and_then(|it| it.parse().ok()).unwrap_or(0);
+    let length = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await.ok()?;
     let (raw, body) = (body.clone(), serde_json::from_slice(&body).unwrap_or(Value::Null));

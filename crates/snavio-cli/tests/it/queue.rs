@@ -1,4 +1,5 @@
-//! Consuming over HTTP (DLV-2, DLV-3): what SQS consumers rely on, and that nobody gets at another's queue.
+//! Consuming over HTTP (DLV-2, DLV-3): the behaviour that SQS consumers rely on, and isolation between owners
+//! of queues.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::engine::Engine;
 use crate::node::{Cast, Draft, Launch, Node, new_id, post};
 use crate::patience::eventually;
 
-/// A node, its cast, and the bot at its queue.
+/// A node with the usual services, and the consumer of `notify-inbox`.
 pub(crate) struct Scene {
     pub(crate) node: Node,
     pub(crate) cast: Cast,
@@ -26,7 +27,7 @@ impl Scene {
         Self { node, cast, bot }
     }
 
-    /// Sends one message and says its id.
+    /// Sends one message and returns its id.
     pub(crate) async fn send(&self, name: &str) -> String {
         let draft = Draft::new(name, &new_id());
         let billing = self.node.client(&self.cast.billing);
@@ -34,7 +35,7 @@ impl Scene {
         draft.id
     }
 
-    /// Receives a message as often as its route allows, so that the next look makes a dead letter of it.
+    /// Receives a message as often as its route allows, so that the next receive makes it a dead letter.
     pub(crate) async fn exhaust(&self) -> Value {
         let mut ended = Value::Null;
         for attempt in 1..=3 {
@@ -42,10 +43,10 @@ impl Scene {
             assert_eq!(received.attempt, attempt);
             ended = json!(received.delivery_id);
         }
-        assert!(self.bot.receive(0).await.is_empty(), "the fourth receive hands nothing out");
+        assert!(self.bot.receive(0).await.is_empty(), "the fourth receive returns nothing");
         eventually("a dead letter", async || {
             let page = self.dead_letters("").await;
-            page["items"].as_array()?.iter().find(|it| it["id"] == ended).cloned()
+            page["items"].as_array()?.iter().find(|letter| letter["id"] == ended).cloned()
         })
         .await
     }
@@ -57,14 +58,15 @@ impl Scene {
 
 /// DLV-2
 #[tokio::test]
-async fn a_long_poll_wakes_up_on_an_arrival_in_its_queue_and_on_no_other() {
+async fn long_poll_wakes_only_for_its_own_queue() {
     let scene = Scene::set().await;
     let (node, bot) = (&scene.node, &scene.cast.bot);
     let notify = Consumer::new(node, bot, "notify-inbox");
     let pay = Consumer::new(node, bot, "pay-inbox");
     let other = tokio::spawn(async move { pay.wait(30, 2).await });
     let waiting = tokio::spawn(async move { notify.wait(30, 20).await });
-    // Both polls are under way once the node has seen their tokens; an early arrival would be found as well.
+    // Both polls wait once the node has seen their tokens. A message that arrives earlier would be received
+    // as well.
     let id = scene.send("notify").await;
     let woken = tokio::time::timeout(Duration::from_secs(10), waiting).await;
     let woken = woken.expect("woken long before its time").expect("no panic");
@@ -74,7 +76,7 @@ async fn a_long_poll_wakes_up_on_an_arrival_in_its_queue_and_on_no_other() {
 
 /// DLV-2
 #[tokio::test]
-async fn of_many_long_polls_each_gets_what_arrives_once() {
+async fn long_polls_share_arrivals_without_repeats() {
     let scene = Scene::set().await;
     let polls: Vec<_> = (0..5)
         .map(|_| {
@@ -92,7 +94,7 @@ async fn of_many_long_polls_each_gets_what_arrives_once() {
     for poll in polls {
         let got = tokio::time::timeout(Duration::from_secs(10), poll).await.expect("each is woken");
         let got = got.expect("no panic").expect("an answer");
-        received.extend(got.iter().map(|it| it.message.id().unwrap_or_default().to_owned()));
+        received.extend(got.iter().map(|delivery| delivery.message.id().unwrap_or_default().to_owned()));
     }
     received.sort();
     sent.sort();
@@ -103,7 +105,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// DLV-2, DLV-3
 #[tokio::test]
-async fn a_delivery_is_hidden_while_leased_and_comes_back_as_itself_under_a_higher_fence() {
+async fn lapsed_lease_returns_same_delivery_under_higher_fence() {
     let scene = Scene::set().await;
     let id = scene.send("notify").await;
     let first = scene.bot.receive_one(4).await;
@@ -129,7 +131,7 @@ async fn a_delivery_is_hidden_while_leased_and_comes_back_as_itself_under_a_high
 
 /// DLV-2
 #[tokio::test]
-async fn extension_keeps_a_delivery_hidden_and_release_gives_it_back() {
+async fn extension_hides_delivery_and_release_returns_it() {
     let scene = Scene::set().await;
     scene.send("notify").await;
     let delivery = scene.bot.receive_one(1).await;
@@ -152,7 +154,7 @@ async fn extension_keeps_a_delivery_hidden_and_release_gives_it_back() {
 
 /// DLV-2
 #[tokio::test]
-async fn a_released_delivery_wakes_a_long_poll_when_its_delay_is_over() {
+async fn released_delivery_wakes_long_poll_after_its_delay() {
     let scene = Scene::set().await;
     scene.send("notify").await;
     let delivery = scene.bot.receive_one(600).await;
@@ -164,7 +166,7 @@ async fn a_released_delivery_wakes_a_long_poll_when_its_delay_is_over() {
 
 /// DLV-2, DLV-5
 #[tokio::test]
-async fn what_is_never_acknowledged_becomes_a_dead_letter_with_its_reason_and_origin() {
+async fn unacknowledged_delivery_becomes_dead_letter_with_reason_and_origin() {
     let scene = Scene::set().await;
     let id = scene.send("notify").await;
     let neighbour = scene.send("pay").await;
@@ -204,7 +206,7 @@ impl Scene {
 
 /// DLV-2, DLV-3
 #[tokio::test]
-async fn a_redriven_dead_letter_is_the_same_delivery_with_its_counts_anew() {
+async fn redriven_dead_letter_keeps_delivery_id_and_restarts_counts() {
     let scene = Scene::set().await;
     scene.send("notify").await;
     let last = {
@@ -219,7 +221,7 @@ async fn a_redriven_dead_letter_is_the_same_delivery_with_its_counts_anew() {
     })
     .await;
     let path = format!("/v1/dead-letters/{}/redrive", letter["id"]);
-    let redriven = scene.bot.send(Method::POST, &path, Some(json!({ "why": "mended" }))).await;
+    let redriven = scene.bot.send(Method::POST, &path, Some(json!({ "why": "fixed" }))).await;
     assert_eq!((redriven.0, &redriven.1["redriven"]), (200, &json!(1)));
     assert_eq!(scene.show(&letter["id"]).await.0, 404, "it is no dead letter any more");
     assert_eq!(scene.bot.send(Method::POST, &path, Some(json!({}))).await.0, 404, "nor can it be twice");
@@ -227,7 +229,7 @@ async fn a_redriven_dead_letter_is_the_same_delivery_with_its_counts_anew() {
     let again = scene.bot.receive_one(0).await;
     assert_eq!((again.delivery_id, again.attempt), (last.delivery_id, 1));
     assert!(again.fence > last.fence);
-    assert_eq!(scene.bot.ack(&last).await, (409, "fenced".into()), "the worker of old is late");
+    assert_eq!(scene.bot.ack(&last).await, (409, "fenced".into()), "the earlier worker reports late");
     for attempt in 2..=3 {
         assert_eq!(scene.bot.receive_one(0).await.attempt, attempt);
     }
@@ -236,14 +238,14 @@ async fn a_redriven_dead_letter_is_the_same_delivery_with_its_counts_anew() {
 
 /// DLV-2, DLV-5
 #[tokio::test]
-async fn a_whole_dead_letter_queue_is_redriven_and_purge_and_redrive_are_on_the_record() {
+async fn queue_redrive_and_purge_are_in_audit_log() {
     let mut scene = Scene::set().await;
     for _ in 0..2 {
         scene.send("notify").await;
         scene.exhaust().await;
     }
     let dead = Consumer::new(&scene.node, &scene.cast.bot, "bot-dead");
-    let redriven = dead.act("redrive", json!({ "why": "mended" })).await;
+    let redriven = dead.act("redrive", json!({ "why": "fixed" })).await;
     assert_eq!(redriven, (200, json!({ "redriven": 2, "more": false })));
     assert_eq!(scene.bot.attributes().await["depth"], 2);
 
@@ -260,10 +262,11 @@ async fn a_whole_dead_letter_queue_is_redriven_and_purge_and_redrive_are_on_the_
     scene.node.kill();
     let store = scene.node.engine().open(scene.node.folder()).await;
     let audit = store.audit(snavio_model::id::Serial(0), 10).await.expect("the record can be read");
-    let said: Vec<_> = audit.iter().map(|it| (it.action.as_str(), it.act.why.as_str())).collect();
-    let mended = ("dead_letter.redrive", "mended");
-    assert_eq!(said, [mended, mended, ("queue.purge", "a test")]);
-    assert!(audit.iter().all(|it| it.act.who.starts_with("acme/bot (snavcl_")), "{audit:?}");
+    let actions: Vec<_> =
+        audit.iter().map(|record| (record.action.as_str(), record.act.why.as_str())).collect();
+    let redrive = ("dead_letter.redrive", "fixed");
+    assert_eq!(actions, [redrive, redrive, ("queue.purge", "a test")]);
+    assert!(audit.iter().all(|record| record.act.who.starts_with("acme/bot (snavcl_")), "{audit:?}");
     assert_eq!(
         (audit[2].object.as_str(), audit[2].outcome.as_str()),
         ("acme/notify-inbox", "2 deliveries deleted")
@@ -272,7 +275,7 @@ async fn a_whole_dead_letter_queue_is_redriven_and_purge_and_redrive_are_on_the_
 
 /// REG-24
 #[tokio::test]
-async fn a_dead_letter_goes_back_only_to_a_queue_that_a_route_names() {
+async fn redrive_needs_a_queue_that_a_route_names() {
     let scene = Scene::set().await;
     scene.send("notify").await;
     scene.exhaust().await;
@@ -281,17 +284,17 @@ async fn a_dead_letter_goes_back_only_to_a_queue_that_a_route_names() {
     let put = scene.node.operator().call(Method::PUT, "/v1/routes/acme/bot/notify", Some(&moved)).await;
     put.expect("the route can name another queue");
     let path = format!("/v1/dead-letters/{letter}/redrive");
-    let one = scene.bot.send(Method::POST, &path, Some(json!({ "why": "mended" }))).await;
+    let one = scene.bot.send(Method::POST, &path, Some(json!({ "why": "fixed" }))).await;
     assert_eq!((one.0, &one.1["reason"]), (409, &json!("registry_conflict")), "{one:?}");
     let dead = Consumer::new(&scene.node, &scene.cast.bot, "bot-dead");
-    let all = dead.act("redrive", json!({ "why": "mended" })).await;
+    let all = dead.act("redrive", json!({ "why": "fixed" })).await;
     assert_eq!((all.0, &all.1["reason"]), (409, &json!("registry_conflict")), "{all:?}");
     assert_eq!(scene.show(&letter).await.0, 200, "it is a dead letter still");
 }
 
 /// DLV-2
 #[tokio::test]
-async fn attributes_count_what_waits_what_is_in_flight_and_what_is_delayed() {
+async fn attributes_count_visible_leased_and_delayed_deliveries() {
     let scene = Scene::set().await;
     for _ in 0..4 {
         scene.send("notify").await;
@@ -312,12 +315,12 @@ async fn attributes_count_what_waits_what_is_in_flight_and_what_is_delayed() {
 
 /// DLV-3
 #[tokio::test]
-async fn an_acknowledgement_from_before_a_restart_stands_until_a_newer_lease_is_given() {
+async fn receipt_survives_restart_until_newer_lease() {
     let mut scene = Scene::set().await;
     for _ in 0..2 {
         scene.send("notify").await;
     }
-    // A lease ends with the only node of its store, and outlives one of many.
+    // On the embedded store the leases end with the node. On PostgreSQL they outlive it.
     let lease_seconds = if matches!(scene.node.engine(), Engine::Embedded) { 600 } else { 2 };
     let before = scene.bot.receive(lease_seconds).await;
     scene.node.kill();
@@ -325,7 +328,7 @@ async fn an_acknowledgement_from_before_a_restart_stands_until_a_newer_lease_is_
     let bot = Consumer::new(&scene.node, &scene.cast.bot, "notify-inbox");
     assert_eq!(bot.ack(&before[0]).await, (200, "done".into()));
 
-    let again = eventually("it is handed out again", async || bot.receive(600).await.pop()).await;
+    let again = eventually("the delivery is visible again", async || bot.receive(600).await.pop()).await;
     assert_eq!(again.delivery_id, before[1].delivery_id);
     assert!(again.fence > before[1].fence, "fences rise over restarts");
     assert_eq!(bot.ack(&before[1]).await, (409, "fenced".into()));
@@ -339,7 +342,7 @@ async fn receive_counts_survive_a_restart() {
     scene.send("notify").await;
     scene.bot.receive_one(0).await;
     scene.bot.receive_one(0).await;
-    // Counts ride a later commit: this one comes after theirs.
+    // Receive counts ride a later commit; this message causes one.
     scene.send("pay").await;
     scene.node.kill();
     scene.node.restart(&Launch::default());
@@ -348,9 +351,17 @@ async fn receive_counts_survive_a_restart() {
     assert!(bot.receive(0).await.is_empty());
 }
 
+/// Takes the detail out of the refusal of an unknown queue. It names only the nearest of the caller's own
+/// queues, whether or not the queue exists for another owner.
+fn take_detail((status, mut refused): (u16, Value)) -> (u16, Value, Value) {
+    let detail = refused["detail"].take();
+    assert!(detail.as_str().unwrap().starts_with("there is no such queue"), "{detail}");
+    (status, refused, detail)
+}
+
 /// QUA-5
 #[tokio::test]
-async fn anothers_queue_answers_as_one_that_does_not_exist() {
+async fn foreign_queue_answers_like_missing_queue() {
     let scene = Scene::set().await;
     let other = json!({
         "tenants": [{ "name": "zeta" }],
@@ -361,14 +372,14 @@ async fn anothers_queue_answers_as_one_that_does_not_exist() {
     scene.send("notify").await;
     let letter = scene.exhaust().await;
 
-    let strangers = [
+    let foreign_consumers = [
         (Consumer::new(&scene.node, &zeta, ""), ["notify-inbox", "bot-dead"]),
         (Consumer::new(&scene.node, &scene.cast.bot, ""), ["zeta-inbox", "zeta-dead"]),
         // Another service of the same tenant.
         (Consumer::new(&scene.node, &scene.cast.billing, ""), ["notify-inbox", "pay-inbox"]),
     ];
     let receipts = json!({ "receipts": [{ "delivery_id": 1, "fence": 1 }] });
-    for (stranger, queues) in &strangers {
+    for (foreign_consumer, queues) in &foreign_consumers {
         for (method, action, body) in [
             (Method::GET, "", None),
             (Method::POST, "/receive", Some(json!({}))),
@@ -379,34 +390,32 @@ async fn anothers_queue_answers_as_one_that_does_not_exist() {
             (Method::POST, "/redrive", Some(json!({}))),
         ] {
             let ask = async |queue: &str| {
-                stranger.send(method.clone(), &format!("/v1/queues/{queue}{action}"), body.clone()).await
+                foreign_consumer
+                    .send(method.clone(), &format!("/v1/queues/{queue}{action}"), body.clone())
+                    .await
             };
-            // Only the nearest queue of its own is named, whether or not there is another's of that name.
-            let without_hint = |(status, mut refused): (u16, Value)| {
-                let detail = refused["detail"].take();
-                assert!(detail.as_str().unwrap().starts_with("there is no such queue"), "{detail}");
-                (status, refused, detail)
-            };
-            let (status, random, _) = without_hint(ask("no-such-queue-7f").await);
-            assert_eq!((status, &random["reason"]), (404, &json!("not_found")), "{action}");
+            let (status, missing, _) = take_detail(ask("no-such-queue-7f").await);
+            assert_eq!((status, &missing["reason"]), (404, &json!("not_found")), "{action}");
             for queue in queues {
-                let (status, refused, detail) = without_hint(ask(queue).await);
-                assert_eq!((status, &refused), (404, &random), "{action} on {queue}");
+                let (status, refused, detail) = take_detail(ask(queue).await);
+                assert_eq!((status, &refused), (404, &missing), "{action} on {queue}");
                 assert!(!detail.to_string().contains(queue), "{action} on {queue}: {detail}");
             }
         }
     }
 
-    let stranger = &strangers[0].0;
-    let show = async |id: &Value| stranger.send(Method::GET, &format!("/v1/dead-letters/{id}"), None).await;
+    let foreign_consumer = &foreign_consumers[0].0;
+    let show =
+        async |id: &Value| foreign_consumer.send(Method::GET, &format!("/v1/dead-letters/{id}"), None).await;
     assert_eq!(show(&letter["id"]).await, show(&json!(7)).await);
     assert_eq!(show(&letter["id"]).await.0, 404);
     let redrive = async |id: &Value| {
-        stranger.send(Method::POST, &format!("/v1/dead-letters/{id}/redrive"), Some(json!({}))).await
+        foreign_consumer.send(Method::POST, &format!("/v1/dead-letters/{id}/redrive"), Some(json!({}))).await
     };
     assert_eq!(redrive(&letter["id"]).await, redrive(&json!(7)).await);
     for query in ["", "?queue=bot-dead", "?tenant=acme", "?tenant=acme&queue=bot-dead"] {
-        let (status, listed) = stranger.send(Method::GET, &format!("/v1/dead-letters{query}"), None).await;
+        let (status, listed) =
+            foreign_consumer.send(Method::GET, &format!("/v1/dead-letters{query}"), None).await;
         let nothing = status == 404 || listed["items"] == json!([]);
         assert!(nothing, "{query}: {status} {listed}");
     }
@@ -414,7 +423,7 @@ async fn anothers_queue_answers_as_one_that_does_not_exist() {
 
 /// MSG-12
 #[tokio::test]
-async fn a_call_that_cannot_be_right_is_told_what_is_wrong() {
+async fn invalid_request_names_the_invalid_member() {
     let scene = Scene::set().await;
     let none = json!({ "receipts": [] });
     let many = json!({ "receipts": vec![json!({ "delivery_id": 1, "fence": 1 }); 501] });
@@ -441,7 +450,10 @@ async fn a_call_that_cannot_be_right_is_told_what_is_wrong() {
             (400, &json!("invalid_request")),
             "{action} {word}: {problem}"
         );
-        assert!(problem["detail"].as_str().is_some_and(|it| it.contains(word)), "{action} {word}: {problem}");
+        assert!(
+            problem["detail"].as_str().is_some_and(|detail| detail.contains(word)),
+            "{action} {word}: {problem}"
+        );
     }
     for path in [
         "/v1/dead-letters/abc",

@@ -1,4 +1,4 @@
-//! Raw requests: what no proper client would send, byte by byte.
+//! Requests written byte by byte, which no correct HTTP client would send.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,27 +8,27 @@ use serde_json::Value;
 
 use crate::node::Node;
 
-/// The head of a request by a service's token, whole with its blank line.
+/// The head of a request with a bearer token, including the blank line at its end.
 pub(crate) fn head(line: &str, token: &str, more: &[&str]) -> String {
     let more: String = more.iter().map(|header| format!("{header}\r\n")).collect();
     format!("{line} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n{more}\r\n")
 }
 
-/// The head of a post of so much JSON.
+/// The head of a POST request whose JSON body has `length` bytes.
 pub(crate) fn json_head(path: &str, token: &str, length: usize) -> String {
     let length = format!("Content-Length: {length}");
     head(&format!("POST {path}"), token, &["Content-Type: application/json", &length])
 }
 
-/// A whole post of JSON.
+/// A complete POST request with a JSON body.
 pub(crate) fn json_request(path: &str, token: &str, body: &[u8]) -> Vec<u8> {
     [json_head(path, token, body.len()).as_bytes(), body].concat()
 }
 
-/// A connection to a node.
+/// A raw TCP connection to a node.
 pub(crate) struct Wire(TcpStream);
 
-/// An answer as it came.
+/// An HTTP answer with its unparsed head and body.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -37,7 +37,6 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// A header's value.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
         lines.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
@@ -47,7 +46,7 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Status and reason of a refusal, which must be a problem document.
+    /// Status and reason of a refusal. Panics if the body is not a problem document.
     pub(crate) fn refusal(&self) -> (u16, String) {
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
         let problem = self.json();
@@ -57,7 +56,6 @@ impl Answer {
 }
 
 impl Wire {
-    /// Connects.
     pub(crate) fn to(node: &Node) -> Self {
         let address = node.url().split_once("://").expect("an address").1;
         let stream = TcpStream::connect(address).expect("the node listens");
@@ -66,20 +64,21 @@ impl Wire {
         Self(stream)
     }
 
-    /// The same connection, to go on sending while an answer is waited for.
+    /// A second handle of the same connection, to send while another handle waits for an answer.
     pub(crate) fn writer(&self) -> Self {
         Self(self.0.try_clone().expect("a socket can be shared"))
     }
 
-    /// Sends bytes; the node may have hung up already.
+    /// Sends bytes; returns false if the node has closed the connection.
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.0.write_all(bytes.as_ref()).is_ok()
     }
 
-    /// Reads one answer to its end.
+    /// Reads one answer with its whole body.
     pub(crate) fn answer(&mut self) -> Answer {
         let head = self.head();
-        let status = head.get(9..12).and_then(|it| it.parse().ok()).unwrap_or_else(|| panic!("{head:?}"));
+        let status =
+            head.get(9..12).and_then(|digits| digits.parse().ok()).unwrap_or_else(|| panic!("{head:?}"));
         let mut answer = Answer { status, head, body: Vec::new() };
         if let Some(length) = answer.header("content-length") {
             answer.body = vec![0; length.parse().expect("a length")];
@@ -90,7 +89,7 @@ impl Wire {
         answer
     }
 
-    /// Sends and reads.
+    /// Sends bytes and reads one answer.
     pub(crate) fn ask(&mut self, bytes: impl AsRef<[u8]>) -> Answer {
         self.send(bytes);
         self.answer()
@@ -106,13 +105,13 @@ impl Wire {
         String::from_utf8(head).expect("heads are text")
     }
 
-    /// The first part of an answer that is still under way.
+    /// Reads the head and the first chunk of an answer that the node has not finished.
     pub(crate) fn first_chunk(&mut self) -> Vec<u8> {
         self.head();
         self.chunk()
     }
 
-    /// The parts that are left of it.
+    /// Reads the remaining chunks of an answer.
     pub(crate) fn chunks(&mut self) -> Vec<u8> {
         let chunks = std::iter::repeat_with(|| self.chunk());
         chunks.take_while(|chunk| !chunk.is_empty()).flatten().collect()
@@ -126,7 +125,7 @@ impl Wire {
         chunk
     }
 
-    /// One frame of HTTP/2: its type and payload.
+    /// Reads one frame of HTTP/2: its type and payload.
     pub(crate) fn frame(&mut self) -> (u8, Vec<u8>) {
         let mut head = [0; 9];
         self.0.read_exact(&mut head).expect("a frame comes");
@@ -149,7 +148,7 @@ impl Wire {
         (self.0.read(&mut byte).expect("the node answers in time") == 1).then_some(byte[0])
     }
 
-    /// Whether the node hangs up within the time, saying nothing more.
+    /// Whether the node closes the connection within the time without sending another byte.
     pub(crate) fn is_hung_up_within(&mut self, time: Duration) -> bool {
         self.0.set_read_timeout(Some(time)).expect("a timeout can be set");
         match self.0.read(&mut [0]) {

@@ -1,4 +1,4 @@
-//! Whatever is wrong with a request, the answer is a problem document that repeats nothing of it.
+//! Every refusal of an invalid request is a problem document that repeats nothing from the request.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ async fn ask(node: &Node, method: Method, path: &str, body: Option<&str>) -> (u1
 
 /// MSG-12
 #[tokio::test]
-async fn paths_queries_and_bodies_that_do_not_fit_are_problems() {
+async fn invalid_paths_queries_and_bodies_are_problems() {
     let node = Node::start();
     node.cast().await;
     for (method, path, body, reason) in [
@@ -69,7 +69,7 @@ async fn paths_queries_and_bodies_that_do_not_fit_are_problems() {
 
 /// MSG-12
 #[tokio::test]
-async fn the_wrong_method_is_told_the_right_ones() {
+async fn wrong_method_answer_lists_allowed_methods() {
     let node = Node::start();
     let mut wire = Wire::to(&node);
     let answer = wire.ask("DELETE /v1/queues/q HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -89,7 +89,7 @@ async fn head_is_get_without_the_body() {
 
 /// REG-1
 #[tokio::test]
-async fn a_grant_is_taken_back_by_its_parameters() {
+async fn grant_is_revoked_by_its_parameters() {
     let node = Node::start();
     node.cast().await;
     let path = "/v1/grants?source=acme/billing&target=acme/bot&name=pay&why=over";
@@ -102,7 +102,7 @@ async fn a_grant_is_taken_back_by_its_parameters() {
 
 /// REG-1
 #[tokio::test]
-async fn a_route_can_be_put_back_as_it_was_got() {
+async fn route_document_round_trips_through_get_and_put() {
     let node = Node::start();
     node.cast().await;
     let path = "/v1/routes/acme/bot/pay";
@@ -112,7 +112,7 @@ async fn a_route_can_be_put_back_as_it_was_got() {
 
 /// REG-7
 #[tokio::test]
-async fn two_who_register_one_service_at_once_share_its_one_key() {
+async fn concurrent_registrations_of_one_service_share_one_key() {
     let node = Node::start();
     node.apply(&json!({ "tenants": [{ "name": "acme" }] })).await;
     let operator = node.operator();
@@ -123,7 +123,8 @@ async fn two_who_register_one_service_at_once_share_its_one_key() {
         all.spawn(async move { operator.call(Method::PUT, path, Some(&json!({}))).await });
     }
     let answers = all.join_all().await;
-    let with_secret = answers.iter().filter(|it| it.as_ref().is_ok_and(|it| it["hmac_secret"].is_string()));
+    let with_secret =
+        answers.iter().filter(|answer| answer.as_ref().is_ok_and(|made| made["hmac_secret"].is_string()));
     assert_eq!(with_secret.count(), 1);
     let (_, keys) = ask(&node, Method::GET, "/v1/registry?kind=client", None).await;
     assert_eq!(keys["items"].as_array().unwrap().len(), 1);
@@ -131,7 +132,7 @@ async fn two_who_register_one_service_at_once_share_its_one_key() {
 
 /// DLV-3
 #[tokio::test]
-async fn a_single_fenced_receipt_is_a_problem_with_its_outcome() {
+async fn single_fenced_receipt_is_a_problem_with_its_outcome() {
     use crate::node::{Draft, new_id, post};
     use std::time::Duration;
 
@@ -159,7 +160,7 @@ async fn a_single_fenced_receipt_is_a_problem_with_its_outcome() {
 
 /// QUA-5
 #[tokio::test]
-async fn another_tenants_things_are_not_found() {
+async fn foreign_tenants_records_are_not_found() {
     let node = Node::start();
     let cast = node.cast().await;
     let bot = node.client(&cast.bot).authorized().await.unwrap();

@@ -1,4 +1,4 @@
-//! Slow, greedy, ambiguous and misdirected clients are refused by the server itself.
+//! The server itself refuses slow, oversized, ambiguous and misdirected requests.
 
 use std::time::{Duration, Instant};
 
@@ -6,9 +6,9 @@ use crate::node::{Launch, Node};
 use crate::patience::poll;
 use crate::raw_wire::{Wire, head, json_head, json_request};
 
-const OVER: usize = 256 * 1024 + 1;
+const BYTES_OVER_LIMIT: usize = 256 * 1024 + 1;
 
-fn impatient() -> Node {
+fn start_with_short_timeouts() -> Node {
     let launch = Launch::default().set("SERVER_HEADER_TIMEOUT_SECONDS", 1);
     Node::launch(&launch.set("SERVER_BODY_TIMEOUT_SECONDS", 1))
 }
@@ -29,12 +29,11 @@ fn within(limit: Duration, act: impl FnOnce()) {
 fn only_configured_hosts_are_answered() {
     let node = Node::launch(&Launch::default().set("SERVER_HOSTS", "api.example, other.example:8443"));
     let own = node.url().strip_prefix("http://").unwrap().to_owned();
-    let ask = |request: &str| Wire::to(&node).ask(request);
     for host in [own.as_str(), "localhost", "127.0.0.1", "API.example:80", "other.example:8443"] {
-        assert_eq!(ask(&get("/livez", host)).status, 200, "{host}");
+        assert_eq!(Wire::to(&node).ask(get("/livez", host)).status, 200, "{host}");
     }
     for host in ["evil.example", "other.example", "127.0.0.2", "localhost.evil.example"] {
-        assert_eq!(ask(&get("/livez", host)).refusal(), (421, "misdirected".into()), "{host}");
+        assert_eq!(Wire::to(&node).ask(get("/livez", host)).refusal(), (421, "misdirected".into()), "{host}");
     }
     for request in [
         "GET /livez HTTP/1.1\r\n\r\n",
@@ -42,13 +41,13 @@ fn only_configured_hosts_are_answered() {
         "GET http://evil.example/livez HTTP/1.1\r\nHost: localhost\r\n\r\n",
         "GET /livez HTTP/1.1\r\nHost: a@localhost\r\n\r\n",
     ] {
-        assert_eq!(ask(request).refusal(), (400, "invalid_request".into()), "{request}");
+        assert_eq!(Wire::to(&node).ask(request).refusal(), (400, "invalid_request".into()), "{request}");
     }
 }
 
 /// QUA-7
 #[test]
-fn what_can_be_said_once_is_not_taken_twice() {
+fn repeated_single_value_header_is_refused() {
     let node = Node::start();
     for (header, value) in [("Authorization", "Bearer x"), ("Content-Type", "application/json")] {
         let request = format!(
@@ -64,7 +63,7 @@ fn what_can_be_said_once_is_not_taken_twice() {
 
 /// QUA-7
 #[test]
-fn a_request_whose_end_is_ambiguous_is_refused_or_is_the_last() {
+fn ambiguously_framed_request_is_refused_or_last_on_connection() {
     let node = Node::start();
     let hidden = get("/livez", "localhost");
     let post = |headers: &str, body: &str| {
@@ -84,7 +83,7 @@ fn a_request_whose_end_is_ambiguous_is_refused_or_is_the_last() {
         assert_eq!(wire.ask(post(headers, "abc")).status, 400, "{headers}");
         assert!(wire.is_hung_up_within(Duration::from_secs(8)), "{headers}");
     }
-    // Two lengths at once: the chunks count, and nothing behind them is taken for a request.
+    // With two framings the chunks count, and the node does not read the bytes after them as a request.
     for headers in
         ["Content-Length: 5\r\nTransfer-Encoding: chunked", "Transfer-Encoding: chunked\r\nContent-Length: 5"]
     {
@@ -92,7 +91,7 @@ fn a_request_whose_end_is_ambiguous_is_refused_or_is_the_last() {
         assert_eq!(wire.ask(post(headers, "0\r\n\r\n")).status, 415, "{headers}");
         assert!(wire.is_hung_up_within(Duration::from_secs(8)), "{headers}");
     }
-    // The same length twice is one length, and what comes behind it another request.
+    // The same length twice is one length, and the bytes after the body are another request.
     let mut wire = Wire::to(&node);
     assert_eq!(wire.ask(post("Content-Length: 3\r\nContent-Length: 3", "abc")).status, 415);
     assert_eq!(wire.answer().status, 200);
@@ -135,7 +134,8 @@ fn only_one_chunked_transfer_encoding_is_accepted() {
             for (headers, status) in
                 refused.map(|coding| (coding, 400)).into_iter().chain(accepted.map(|coding| (coding, 415)))
             {
-                // Before 1.1 there was no Transfer-Encoding: no reader of that time ends the body where the chunks end.
+                // HTTP before 1.1 has no Transfer-Encoding: a reader of that version does not end the body
+                // where the chunks end.
                 let status = if version == "1.0" { 400 } else { status };
                 for headers in [format!("{length}{headers}\r\n"), format!("{headers}\r\n{length}")] {
                     let case = format!("HTTP/{version} {headers:?}");
@@ -162,23 +162,23 @@ fn only_one_chunked_transfer_encoding_is_accepted() {
 
 /// QUA-4
 #[tokio::test]
-async fn a_body_over_its_limit_is_refused_at_once_however_it_comes() {
+async fn body_over_limit_is_refused_at_once() {
     let node = Node::start();
     let cast = node.cast().await;
     let token = node.token(&cast.billing).await;
     let post = |more: &[&str]| {
         head("POST /v1/commands", &token, &[&["Content-Type: application/json"], more].concat())
     };
-    // By its length alone, before a byte of it is sent.
-    let answer = Wire::to(&node).ask(json_head("/v1/commands", &token, OVER));
+    // Refused by its announced length, before a byte of the body is sent.
+    let answer = Wire::to(&node).ask(json_head("/v1/commands", &token, BYTES_OVER_LIMIT));
     assert_eq!(answer.refusal(), (413, "too_large".into()));
-    let length = format!("Content-Length: {OVER}");
+    let length = format!("Content-Length: {BYTES_OVER_LIMIT}");
     let answer = Wire::to(&node).ask(post(&[&length, "Expect: 100-continue"]));
     assert_eq!(answer.refusal(), (413, "too_large".into()), "a client that asks first is told at once");
-    // Whole, by a client that reads only after it has sent everything.
-    let answer = Wire::to(&node).ask(json_request("/v1/commands", &token, &[b'x'; OVER]));
+    // Sent as a whole, by a client that reads only after it has sent everything.
+    let answer = Wire::to(&node).ask(json_request("/v1/commands", &token, &[b'x'; BYTES_OVER_LIMIT]));
     assert_eq!(answer.refusal(), (413, "too_large".into()));
-    // In chunks without an end.
+    // Sent in chunks that do not end.
     let mut wire = Wire::to(&node);
     wire.send(post(&["Transfer-Encoding: chunked"]));
     let chunk = format!("{:x}\r\n{}\r\n", 64 * 1024, "x".repeat(64 * 1024));
@@ -186,28 +186,28 @@ async fn a_body_over_its_limit_is_refused_at_once_however_it_comes() {
         wire.send(&chunk);
     }
     assert_eq!(wire.answer().refusal(), (413, "too_large".into()));
-    // One byte less is a matter of its content.
-    let answer = Wire::to(&node).ask(json_request("/v1/commands", &token, &[b'x'; OVER - 1]));
+    // A body that is one byte shorter is read, and refused for its content.
+    let answer = Wire::to(&node).ask(json_request("/v1/commands", &token, &[b'x'; BYTES_OVER_LIMIT - 1]));
     assert_eq!(answer.refusal(), (400, "malformed".into()));
 }
 
 /// QUA-7
 #[test]
-fn who_is_slow_with_its_headers_is_hung_up_on() {
-    let node = impatient();
+fn slow_headers_close_the_connection() {
+    let node = start_with_short_timeouts();
     for first in ["", "P", "PRI * HTTP/2", "GET /livez HTTP/1.1\r\nHost: local"] {
         let mut wire = Wire::to(&node);
         wire.send(first);
         within(Duration::from_secs(9), || {
-            // Some are told why; all are hung up on.
+            // The node may answer some of them first; it closes all connections.
             while !wire.is_hung_up_within(Duration::from_secs(8)) {}
         });
     }
 }
 
-/// An impatient node, and a connection to it on which a body was announced.
-async fn announced(length: usize) -> (Node, Wire) {
-    let node = impatient();
+/// Starts a node with short timeouts and announces a body of `length` bytes on a connection.
+async fn announce_body(length: usize) -> (Node, Wire) {
+    let node = start_with_short_timeouts();
     let cast = node.cast().await;
     let token = node.token(&cast.billing).await;
     let mut wire = Wire::to(&node);
@@ -217,8 +217,8 @@ async fn announced(length: usize) -> (Node, Wire) {
 
 /// QUA-7
 #[tokio::test]
-async fn who_pauses_within_its_body_is_refused() {
-    let (_node, mut wire) = announced(100).await;
+async fn paused_body_is_refused() {
+    let (_node, mut wire) = announce_body(100).await;
     wire.send("{");
     within(Duration::from_secs(9), || {
         assert_eq!(wire.answer().refusal(), (408, "request_timeout".into()));
@@ -228,8 +228,8 @@ async fn who_pauses_within_its_body_is_refused() {
 
 /// QUA-7
 #[tokio::test]
-async fn who_never_pauses_and_never_ends_is_refused() {
-    let (_node, mut wire) = announced(100_000).await;
+async fn endless_slow_body_is_refused() {
+    let (_node, mut wire) = announce_body(100_000).await;
     let mut writer = wire.writer();
     let dribble = std::thread::spawn(move || {
         while writer.send(" ") {
@@ -255,17 +255,18 @@ fn headers_are_bounded_in_number_and_size() {
 
 /// QUA-7
 #[test]
-fn connections_past_the_limit_are_closed_and_those_within_go_on() {
+fn connections_over_limit_are_closed_and_others_stay() {
     let node = Node::launch(&Launch::default().set("SERVER_CONNECTIONS_MAX", 3));
-    let mut held: Vec<_> = (0..3).map(|_| Wire::to(&node)).collect();
-    for wire in &mut held {
+    let mut open: Vec<_> = (0..3).map(|_| Wire::to(&node)).collect();
+    for wire in &mut open {
         assert_eq!(wire.ask(get("/livez", "localhost")).status, 200);
     }
     assert!(Wire::to(&node).is_hung_up_within(Duration::from_secs(8)));
-    assert_eq!(held[0].ask(get("/livez", "localhost")).status, 200);
-    held.pop();
-    let freed = || (!Wire::to(&node).is_hung_up_within(Duration::from_millis(100))).then_some(());
-    poll("a connection that ended makes room", freed);
+    assert_eq!(open[0].ask(get("/livez", "localhost")).status, 200);
+    open.pop();
+    poll("a connection that ended makes room", || {
+        (!Wire::to(&node).is_hung_up_within(Duration::from_millis(100))).then_some(())
+    });
 }
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -275,7 +276,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 
 /// QUA-7
 #[test]
-fn who_opens_and_cancels_without_end_over_http2_is_cut_off() {
+fn http2_stream_reset_flood_is_cut_off() {
     let node = Node::start();
     let mut wire = Wire::to(&node);
     wire.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");

@@ -1,4 +1,4 @@
-//! The binary as a command: arguments in, exit code and words out.
+//! Runs the binary as a command: arguments in, exit code and output out.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::node::{Node, binary};
 
-/// What a command ended with.
+/// The exit code and the output of a command.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
@@ -16,13 +16,13 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// What it printed, which must be one JSON document and nothing else.
+    /// The output as one JSON document. Panics if there is anything else.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }
 
-/// A folder in which commands are run, away from everybody else's settings.
+/// A folder in which commands run, without the `SNAVIO_` variables of the test's own environment.
 pub(crate) struct Shell {
     pub(crate) folder: tempfile::TempDir,
     settings: Vec<(String, String)>,
@@ -33,7 +33,7 @@ impl Shell {
         Self { folder: tempfile::tempdir().expect("a temporary folder can be made"), settings: Vec::new() }
     }
 
-    /// A shell whose commands find the node, and its operator's token.
+    /// A shell whose commands call the node with the operator's token.
     pub(crate) fn at(node: &Node) -> Self {
         let token = node.operator_token();
         Self::new().with("SNAVIO_URL", node.url()).with("SNAVIO_TOKEN", &token)
@@ -53,18 +53,19 @@ impl Shell {
         self.path(name)
     }
 
-    /// Runs `snavio` with the words of a line while nobody reads its standard output.
+    /// Runs `snavio` with the words of a line while its standard output is a pipe without a
+    /// reader.
     pub(crate) fn run_closed(&self, line: &str) -> Ended {
         let (reader, writer) = std::io::pipe().expect("a pipe can be made");
         drop(reader);
         let mut command = self.command(&line.split_whitespace().collect::<Vec<_>>());
         let ended = command.stdout(writer).output().expect("the binary can be run");
-        let err = String::from_utf8(ended.stderr).expect("it speaks text");
+        let err = String::from_utf8(ended.stderr).expect("the output is UTF-8");
         Ended { code: ended.status.code(), out: String::new(), err }
     }
 
-    /// Runs `snavio` with the words of a line while nobody reads its standard output and its standard error; its
-    /// exit code.
+    /// Runs `snavio` with the words of a line while its standard output and standard error are pipes
+    /// without a reader. Returns the exit code.
     pub(crate) fn run_unheard(&self, line: &str) -> Option<i32> {
         let (reader, writer) = std::io::pipe().expect("a pipe can be made");
         drop(reader);
@@ -89,7 +90,7 @@ impl Shell {
 
     pub(crate) fn run_words(&self, words: &[&str]) -> Ended {
         let ended = self.command(words).output().expect("the binary can be run");
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it speaks text");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the output is UTF-8");
         Ended { code: ended.status.code(), out: text(ended.stdout), err: text(ended.stderr) }
     }
 }

@@ -1,5 +1,5 @@
-//! Snapshots of the registry in a real folder: a node starts from one, and refuses every one that is not right, each
-//! for its own reason (REG-20 to REG-23).
+//! Snapshots of the registry in a folder: a node starts from one, and refuses each kind of damaged snapshot
+//! with its own reason (REG-20 to REG-23).
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,15 +14,15 @@ use crate::wire::metrics;
 
 const READ: &str = "the registry was read from a snapshot";
 
-/// A folder of snapshots, beside the nodes that write and read them.
-struct Folder(tempfile::TempDir);
+/// A folder of snapshots, shared by the nodes that write and read them.
+struct SnapshotFolder(tempfile::TempDir);
 
-impl Folder {
+impl SnapshotFolder {
     fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// Starts nodes that write a snapshot every second.
+    /// Settings of a node that writes a snapshot every second.
     fn launch(&self) -> Launch {
         Launch::default()
             .set("SNAPSHOT_URL", format!("file://{}", self.path().display()))
@@ -44,26 +44,27 @@ impl Folder {
         Some(serde_json::from_slice::<Value>(&text).ok()?["manifest"].clone())
     }
 
-    /// Bytes of all objects that the manifest names.
+    /// The size of all objects that the manifest names, in bytes.
     fn bytes(&self) -> u64 {
         let manifest = self.manifest().unwrap();
-        manifest["objects"].as_array().unwrap().iter().map(|it| it["bytes"].as_u64().unwrap()).sum()
+        manifest["objects"].as_array().unwrap().iter().map(|object| object["bytes"].as_u64().unwrap()).sum()
     }
 
     fn version(&self) -> i64 {
-        self.manifest().and_then(|it| it["version_id"].as_i64()).unwrap_or(-1)
+        self.manifest().and_then(|manifest| manifest["version_id"].as_i64()).unwrap_or(-1)
     }
 
-    /// The object of a kind that the manifest names.
+    /// The path of the object of this kind.
     fn object(&self, kind: &str) -> PathBuf {
         let manifest = self.manifest().unwrap();
         let objects = manifest["objects"].as_array().unwrap();
-        let object = objects.iter().find(|it| it["kind"] == kind).expect("the kind is in the snapshot");
+        let object =
+            objects.iter().find(|object| object["kind"] == kind).expect("the kind is in the snapshot");
         self.path().join(object["key"].as_str().unwrap())
     }
 
-    /// Waits until the snapshot is of the registry's version.
-    async fn caught_up(&self, node: &Node) -> i64 {
+    /// Waits until the snapshot has the registry's current version, and returns it.
+    async fn wait_until_current(&self, node: &Node) -> i64 {
         let version = registry_version(node).await;
         eventually("the snapshot is written", async || (self.version() == version).then_some(version)).await
     }
@@ -90,6 +91,25 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
+fn edit(file: PathBuf, change: &dyn Fn(Vec<u8>) -> Vec<u8>) {
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::write(file, change(bytes)).unwrap();
+}
+
+fn cut_in_half(bytes: Vec<u8>) -> Vec<u8> {
+    bytes[..bytes.len() / 2].to_vec()
+}
+
+fn flip_last_bit(mut bytes: Vec<u8>) -> Vec<u8> {
+    *bytes.last_mut().unwrap() ^= 1;
+    bytes
+}
+
+/// Changes the signed environment of a manifest.
+fn change_environment(bytes: Vec<u8>) -> Vec<u8> {
+    String::from_utf8(bytes).unwrap().replace("prod", "prox").into_bytes()
+}
+
 async fn registry_version(node: &Node) -> i64 {
     metrics(node).await["snavio_registry_version"] as i64
 }
@@ -99,37 +119,37 @@ async fn load_failures(node: &Node, cause: &str) -> f64 {
     metrics(node).await.get(&series).copied().unwrap_or(0.0)
 }
 
-async fn sends(node: &Node, cast: &Cast) -> u16 {
+async fn send_pay(node: &Node, cast: &Cast) -> u16 {
     post(&node.client(&cast.billing), Draft::new("pay", &new_id()).sign(&cast.billing)).await.0
 }
 
-async fn rename(node: &Node, contact: &str) {
+async fn change_contact(node: &Node, contact: &str) {
     let tenant = json!({ "tenants": [{ "name": "acme", "contact": contact }] });
     node.apply(&tenant).await;
 }
 
-/// What a node said since something was last asked.
-fn said_since(node: &Node, before: &str) -> String {
+/// The part of the log after `before`, an earlier value of the log.
+fn log_since(node: &Node, before: &str) -> String {
     node.said()[before.len()..].to_owned()
 }
 
 /// REG-20, REG-23
 #[tokio::test]
-async fn a_node_starts_from_a_snapshot_and_reads_only_what_changed_since() {
-    let folder = Folder::new();
+async fn node_starts_from_snapshot_and_reads_later_changes() {
+    let folder = SnapshotFolder::new();
     let mut node = Node::launch(&folder.launch());
     let cast = node.cast().await;
-    let version = folder.caught_up(&node).await;
+    let version = folder.wait_until_current(&node).await;
     node.kill();
     let names: Vec<_> = folder.manifest().unwrap()["objects"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| it["kind"].clone())
+        .map(|object| object["kind"].clone())
         .collect();
     assert_eq!(names, ["tenant", "service", "key", "client", "route", "grant"]);
 
-    // Changed by a node that writes no snapshots.
+    // A node that writes no snapshots changes the registry.
     node.restart(&Launch::default());
     let grant = "/v1/grants?source=acme/billing&target=acme/bot&name=notify";
     node.operator().call(Method::DELETE, grant, None).await.unwrap();
@@ -138,8 +158,8 @@ async fn a_node_starts_from_a_snapshot_and_reads_only_what_changed_since() {
 
     let before = node.said();
     node.restart(&folder.launch());
-    assert!(said_since(&node, &before).contains(READ), "{}", node.said());
-    assert_eq!(sends(&node, &cast).await, 202);
+    assert!(log_since(&node, &before).contains(READ), "{}", node.said());
+    assert_eq!(send_pay(&node, &cast).await, 202);
     let notify = Draft::new("notify", &new_id()).sign(&cast.billing);
     assert_eq!(
         post(&node.client(&cast.billing), notify).await.1["reason"],
@@ -150,49 +170,40 @@ async fn a_node_starts_from_a_snapshot_and_reads_only_what_changed_since() {
 
     let before = node.said();
     node.restart(&folder.launch().set("SNAPSHOT_PRELOAD", false));
-    assert!(!said_since(&node, &before).contains(READ), "it was told to load from the store");
-    assert_eq!(sends(&node, &cast).await, 202);
+    assert!(!log_since(&node, &before).contains(READ), "it was told to load from the store");
+    assert_eq!(send_pay(&node, &cast).await, 202);
 }
 
 /// REG-21
 #[tokio::test]
-async fn a_snapshot_that_is_not_right_is_refused_for_its_own_reason_and_the_node_starts() {
-    let folder = Folder::new();
+async fn damaged_snapshot_is_refused_with_reason_and_node_starts() {
+    let folder = SnapshotFolder::new();
     let mut node = Node::launch(&folder.launch());
     let cast = node.cast().await;
-    let older = folder.caught_up(&node).await;
+    let older = folder.wait_until_current(&node).await;
     let kept = tempfile::tempdir().unwrap();
     folder.copy_to(&kept.path().join("older"));
-    rename(&node, "ops@acme.example").await;
-    assert!(folder.caught_up(&node).await > older);
+    change_contact(&node, "ops@acme.example").await;
+    assert!(folder.wait_until_current(&node).await > older);
     node.kill();
-    // The floor is moved by a start that has verified it.
+    // A start that verifies the newer snapshot raises the floor, below which snapshots are refused as rolled
+    // back.
     node.restart(&folder.launch());
     node.kill();
     folder.copy_to(&kept.path().join("newer"));
 
-    let edit = |file: PathBuf, change: &dyn Fn(Vec<u8>) -> Vec<u8>| {
-        let bytes = std::fs::read(&file).unwrap();
-        std::fs::write(file, change(bytes)).unwrap();
-    };
     let older_object = {
-        let older = Folder(tempfile::tempdir_in(kept.path()).unwrap());
+        let older = SnapshotFolder(tempfile::tempdir_in(kept.path()).unwrap());
         copy(&kept.path().join("older"), &older.path());
         std::fs::read(older.object("grant")).unwrap()
     };
-    let half = |bytes: Vec<u8>| bytes[..bytes.len() / 2].to_vec();
-    let flip = |mut bytes: Vec<u8>| {
-        *bytes.last_mut().unwrap() ^= 1;
-        bytes
-    };
-    let forge = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replace("prod", "prox").into_bytes();
     let launch = || folder.launch().set("SNAPSHOT_INTERVAL_SECONDS", 60);
     type Tampering<'a> = Box<dyn Fn() + 'a>;
     let cases: [(&str, Tampering<'_>, Launch); 9] = [
-        ("wrong_signature", Box::new(|| edit(folder.latest(), &forge)), launch()),
-        ("malformed", Box::new(|| edit(folder.latest(), &half)), launch()),
-        ("wrong_digest", Box::new(|| edit(folder.object("grant"), &flip)), launch()),
-        ("truncated", Box::new(|| edit(folder.object("grant"), &half)), launch()),
+        ("wrong_signature", Box::new(|| edit(folder.latest(), &change_environment)), launch()),
+        ("malformed", Box::new(|| edit(folder.latest(), &cut_in_half)), launch()),
+        ("wrong_digest", Box::new(|| edit(folder.object("grant"), &flip_last_bit)), launch()),
+        ("truncated", Box::new(|| edit(folder.object("grant"), &cut_in_half)), launch()),
         ("mixed", Box::new(|| edit(folder.object("grant"), &|_| older_object.clone())), launch()),
         ("missing", Box::new(|| std::fs::remove_file(folder.object("grant")).unwrap()), launch()),
         ("rolled_back", Box::new(|| folder.restore(&kept.path().join("older"))), launch()),
@@ -204,68 +215,76 @@ async fn a_snapshot_that_is_not_right_is_refused_for_its_own_reason_and_the_node
         tamper();
         let before = node.said();
         node.restart(&launch);
-        let said = said_since(&node, &before);
-        assert!(said.contains("a snapshot is refused") && said.contains(cause), "{cause}: {said}");
-        assert!(!said.contains(READ), "{cause}: {said}");
+        let log = log_since(&node, &before);
+        assert!(log.contains("a snapshot is refused") && log.contains(cause), "{cause}: {log}");
+        assert!(!log.contains(READ), "{cause}: {log}");
         assert!(load_failures(&node, cause).await >= 1.0, "{cause}");
-        assert_eq!(sends(&node, &cast).await, 202, "{cause}: it was loaded from the store");
+        assert_eq!(send_pay(&node, &cast).await, 202, "{cause}: it was loaded from the store");
         node.kill();
     }
     folder.restore(&kept.path().join("newer"));
     let before = node.said();
     node.restart(&launch());
-    assert!(said_since(&node, &before).contains(READ), "the one before is still good");
+    assert!(log_since(&node, &before).contains(READ), "the undamaged snapshot is still accepted");
 }
 
 /// REG-21
 #[tokio::test]
-async fn an_expired_snapshot_is_refused() {
-    let folder = Folder::new();
+async fn expired_snapshot_is_refused() {
+    let folder = SnapshotFolder::new();
     let mut node = Node::launch(&folder.launch().set("SNAPSHOT_TTL_SECONDS", 1));
     let cast = node.cast().await;
-    folder.caught_up(&node).await;
+    folder.wait_until_current(&node).await;
     node.kill();
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     node.restart(&folder.launch());
     assert_eq!(load_failures(&node, "expired").await, 1.0);
-    assert_eq!(sends(&node, &cast).await, 202);
+    assert_eq!(send_pay(&node, &cast).await, 202);
 }
 
 /// REG-21
 #[tokio::test]
-async fn a_running_node_notices_what_was_done_to_its_snapshot_and_goes_on() {
-    let folder = Folder::new();
+async fn running_node_detects_and_rewrites_damaged_snapshot() {
+    let folder = SnapshotFolder::new();
     let node = Node::launch(&folder.launch());
     let cast = node.cast().await;
-    folder.caught_up(&node).await;
+    folder.wait_until_current(&node).await;
     let good = std::fs::read(folder.latest()).unwrap();
 
     let forged = String::from_utf8(good).unwrap().replace("prod", "prox");
     std::fs::write(folder.latest(), forged).unwrap();
-    eventually("it is counted", async || (load_failures(&node, "wrong_signature").await > 0.0).then_some(()))
-        .await;
-    eventually("it is mended", async || (folder.manifest()?["environment"] == "prod").then_some(())).await;
+    eventually("the failure is counted", async || {
+        (load_failures(&node, "wrong_signature").await > 0.0).then_some(())
+    })
+    .await;
+    eventually("the snapshot is rewritten", async || {
+        (folder.manifest()?["environment"] == "prod").then_some(())
+    })
+    .await;
 
     std::fs::write(folder.object("grant"), "x").unwrap();
-    eventually("it is counted", async || (load_failures(&node, "truncated").await > 0.0).then_some(())).await;
-    eventually("it is mended", async || {
+    eventually("the failure is counted", async || {
+        (load_failures(&node, "truncated").await > 0.0).then_some(())
+    })
+    .await;
+    eventually("the snapshot is rewritten", async || {
         (std::fs::read(folder.object("grant")).ok()?.len() > 1).then_some(())
     })
     .await;
-    assert_eq!(sends(&node, &cast).await, 202);
+    assert_eq!(send_pay(&node, &cast).await, 202);
 }
 
 /// REG-20
 #[tokio::test]
-async fn a_writer_that_is_killed_between_the_phases_leaves_the_snapshot_before() {
-    let folder = Folder::new();
+async fn killed_writer_leaves_previous_snapshot() {
+    let folder = SnapshotFolder::new();
     let mut node = Node::launch(&folder.launch());
     let cast = node.cast().await;
-    let version = folder.caught_up(&node).await;
+    let version = folder.wait_until_current(&node).await;
     let lock = std::fs::File::options().write(true).open(folder.path().join("registry.lock")).unwrap();
     eventually("the lock is free", async || flock(&lock, FlockOperation::NonBlockingLockExclusive).ok())
         .await;
-    rename(&node, "ops@acme.example").await;
+    change_contact(&node, "ops@acme.example").await;
     let next = folder.path().join(format!("registry/{}", version + 1));
     eventually("the objects are written", async || {
         let objects = std::fs::read_dir(&next).ok()?.count();
@@ -278,47 +297,47 @@ async fn a_writer_that_is_killed_between_the_phases_leaves_the_snapshot_before()
 
     let before = node.said();
     node.restart(&folder.launch());
-    assert!(said_since(&node, &before).contains(READ), "{}", node.said());
-    assert_eq!(sends(&node, &cast).await, 202);
-    assert_eq!(folder.caught_up(&node).await, version + 1);
+    assert!(log_since(&node, &before).contains(READ), "{}", node.said());
+    assert_eq!(send_pay(&node, &cast).await, 202);
+    assert_eq!(folder.wait_until_current(&node).await, version + 1);
 }
 
 /// REG-22
 #[tokio::test]
-async fn a_snapshot_that_would_be_too_large_is_told_of_and_the_last_one_stays() {
-    let folder = Folder::new();
+async fn oversized_snapshot_is_reported_and_last_one_stays() {
+    let folder = SnapshotFolder::new();
     let mut node = Node::launch(&folder.launch());
     let cast = node.cast().await;
-    let version = folder.caught_up(&node).await;
+    let version = folder.wait_until_current(&node).await;
     node.kill();
     node.restart(&folder.launch().set("SNAPSHOT_BYTES_MAX", 100));
-    rename(&node, "ops@acme.example").await;
+    change_contact(&node, "ops@acme.example").await;
     let series = "snavio_snapshot_write_failures_total{cause=\"too_large\"}";
-    eventually("it is counted", async || {
+    eventually("the failure is counted", async || {
         metrics(&node).await.get(series).copied().filter(|count| *count > 0.0)
     })
     .await;
     assert!(node.said().contains("snavio.snapshot.too_large"), "{}", node.said());
     assert_eq!(folder.version(), version);
-    assert_eq!(sends(&node, &cast).await, 202);
+    assert_eq!(send_pay(&node, &cast).await, 202);
     node.kill();
     node.restart(&folder.launch().set("SNAPSHOT_BYTES_MAX", folder.bytes() * 11 / 10));
-    eventually("it warns", async || node.said().contains("close to the bytes").then_some(())).await;
+    eventually("the node warns", async || node.said().contains("close to the bytes").then_some(())).await;
 }
 
 /// REG-20
 #[tokio::test]
 async fn old_versions_are_removed_and_every_write_is_measured() {
-    let folder = Folder::new();
+    let folder = SnapshotFolder::new();
     let node = Node::launch(&folder.launch());
     node.cast().await;
     for n in 0..5 {
-        rename(&node, &format!("ops-{n}@acme.example")).await;
-        folder.caught_up(&node).await;
+        change_contact(&node, &format!("ops-{n}@acme.example")).await;
+        folder.wait_until_current(&node).await;
     }
     eventually("three stay", async || {
         let all = std::fs::read_dir(folder.path().join("registry")).unwrap().map(Result::unwrap);
-        (all.filter(|it| it.path().is_dir()).count() == 3).then_some(())
+        (all.filter(|entry| entry.path().is_dir()).count() == 3).then_some(())
     })
     .await;
     let now = metrics(&node).await;
@@ -326,16 +345,19 @@ async fn old_versions_are_removed_and_every_write_is_measured() {
     assert_eq!(now["snavio_snapshot_write_seconds_count"], now["snavio_snapshots_written_total"]);
     assert_eq!(now["snavio_snapshot_bytes"], folder.bytes() as f64);
     let before = folder.manifest().unwrap()["generated_at"].clone();
-    eventually("it is renewed", async || (folder.manifest()?["generated_at"] != before).then_some(())).await;
+    eventually("the snapshot is renewed", async || {
+        (folder.manifest()?["generated_at"] != before).then_some(())
+    })
+    .await;
 }
 
 /// REG-13, REG-20
 #[tokio::test]
-async fn no_secret_is_in_a_snapshot() {
-    let folder = Folder::new();
+async fn snapshot_holds_no_secret() {
+    let folder = SnapshotFolder::new();
     let node = Node::launch(&folder.launch());
     let cast = node.cast().await;
-    folder.caught_up(&node).await;
+    folder.wait_until_current(&node).await;
     let key = std::fs::read(folder.object("key")).unwrap();
     let header = key.iter().position(|byte| *byte == b'\n').unwrap();
     let lines = zstd::bulk::decompress(&key[header + 1..], 1 << 20).unwrap();
@@ -347,5 +369,5 @@ async fn no_secret_is_in_a_snapshot() {
             assert!(!lines.contains(secret.as_str().unwrap()), "{name}");
         }
     }
-    assert!(lines.contains("\"secret\":\"v2."), "it is sealed: {lines}");
+    assert!(lines.contains("\"secret\":\"v2."), "the secret is encrypted: {lines}");
 }

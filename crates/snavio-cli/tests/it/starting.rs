@@ -1,4 +1,4 @@
-//! Files and messages of a node that starts, or cannot start.
+//! Files and messages of a node that starts or refuses to start.
 
 use crate::engine::Engine;
 use crate::node::{Launch, Node};
@@ -8,18 +8,19 @@ use crate::node::{Launch, Node};
 fn first_start_logs_no_migrations() {
     let mut node = Node::launch(&Launch::default().set("LOG_FILTER", "info"));
     node.stop();
-    let said = node.said();
-    assert!(said.contains("stopping") && !said.contains("migration") && !said.contains("refinery"), "{said}");
+    let log = node.said();
+    assert!(log.contains("stopping") && !log.contains("migration") && !log.contains("refinery"), "{log}");
 }
 
-/// Changes the store of a node that has ended.
+/// Runs a statement on the store of a node whose process has ended.
 fn change_store(node: &Node, statement: &str) {
     match node.engine() {
         Engine::Embedded => {
             let file = node.data().join("snavio.db");
             snavio_sdk::sqlite::rusqlite::Connection::open(file).unwrap().execute_batch(statement).unwrap();
         }
-        // The history is read only where a migration may be missing.
+        // A node on PostgreSQL reads the history of migrations only if the layout version says that one may
+        // be missing.
         Engine::Postgres(database) => {
             database.ask(&format!("{statement}; UPDATE layout SET version = version - 1"));
         }
@@ -47,10 +48,9 @@ fn damaged_migration_history_ends_in_a_message() {
         change_store(&node, damage);
         node.try_restart(&Launch::default());
         assert_eq!(node.wait().code(), Some(1), "{damage}: {}", node.said());
-        let said = node.said();
-        assert!(!said.contains("panicked"), "{damage}: {said}");
-        let is_about_layout =
-            said.contains("history of migrations") || said.contains("this version's layout");
-        assert!(is_about_layout, "{damage}: {said}");
+        let log = node.said();
+        assert!(!log.contains("panicked"), "{damage}: {log}");
+        let is_about_layout = log.contains("history of migrations") || log.contains("this version's layout");
+        assert!(is_about_layout, "{damage}: {log}");
     }
 }

@@ -1,4 +1,4 @@
-//! Guessing is slow, and disturbs nobody else at the same address.
+//! Failed authentication is throttled, and correct credentials from the same address are not.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::wire::http;
 
 /// PIP-1
 #[tokio::test]
-async fn bad_tokens_are_throttled_and_known_ones_from_the_same_address_are_not() {
+async fn bad_tokens_are_throttled_and_good_ones_are_not() {
     let node = Node::start();
     let cast = node.cast().await;
     let billing = node.client(&cast.billing);
@@ -30,17 +30,18 @@ async fn bad_tokens_are_throttled_and_known_ones_from_the_same_address_are_not()
     let wait = problem["retry_after_ms"].as_u64().unwrap();
     assert!((1_000..=60_000).contains(&wait), "{wait}");
 
-    // The same address, with credentials that are known: the operator's, and a token that was used before.
+    // The same address with known credentials: the operator's token, and a service's token that was used
+    // before.
     assert!(node.operator().call(Method::GET, "/v1/status", None).await.is_ok());
     assert_eq!(post(&billing, Draft::new("notify", &new_id()).sign(&cast.billing)).await.0, 202);
-    // And with credentials that were never shown before.
+    // Correct credentials that the node has not seen before.
     assert_eq!(guess(&unused).await.0, 200);
     assert!(node.client(&cast.bot).authorized().await.is_ok());
 }
 
 /// PIP-1
 #[tokio::test]
-async fn right_client_secret_gets_a_token_after_any_number_of_guesses() {
+async fn correct_client_secret_gets_token_after_any_guesses() {
     let node = Node::start();
     let cast = node.cast().await;
     let mut wrong = cast.bot.clone();
@@ -55,7 +56,7 @@ async fn right_client_secret_gets_a_token_after_any_number_of_guesses() {
     for right in [&cast.bot, &cast.billing] {
         assert!(node.client(right).authorized().await.is_ok(), "{}", right.source);
     }
-    assert_eq!(guess().await, 429, "only what is wrong waits");
+    assert_eq!(guess().await, 429, "wrong credentials are still throttled");
 }
 
 /// PIP-1
@@ -67,18 +68,24 @@ async fn wrong_signatures_throttle_their_sender_alone() {
     node.apply(&grants).await;
     let (billing, bot) = (node.client(&cast.billing), node.client(&cast.bot));
     // Signed with the other service's key.
-    let forged = |name: &str| Draft::new(name, &new_id()).sign(&cast.bot);
-    let forgeries: Vec<_> = (0..bounds::SIGNATURE_FAILURES_MAX + 50).map(|_| forged("notify")).collect();
+    let forgeries = (0..bounds::SIGNATURE_FAILURES_MAX + 50).map(|_| Draft::new("notify", &new_id()));
+    let forgeries: Vec<_> = forgeries.map(|draft| draft.sign(&cast.bot)).collect();
+    let forged = Draft::new("pay", &new_id()).sign(&cast.bot);
     let results = post_batch(&billing, &forgeries).await.unwrap();
     let (refused, throttled) = results.split_at(bounds::SIGNATURE_FAILURES_MAX as usize);
-    assert!(refused.iter().all(|it| it["status"] == 401 && it["reason"] == "hmac_invalid"), "{refused:?}");
-    assert!(throttled.iter().all(|it| it["status"] == 429 && it["reason"] == "signature_throttled"));
-    let (status, problem) = post(&billing, forged("pay")).await;
+    assert!(
+        refused.iter().all(|result| result["status"] == 401 && result["reason"] == "hmac_invalid"),
+        "{refused:?}"
+    );
+    assert!(
+        throttled.iter().all(|result| result["status"] == 429 && result["reason"] == "signature_throttled")
+    );
+    let (status, problem) = post(&billing, forged.clone()).await;
     assert_eq!((status, &problem["reason"]), (429, &json!("signature_throttled")), "{problem}");
     let advice = problem["advice"].as_str().unwrap();
     assert!(advice.starts_with("waiting alone does not help"), "{problem}");
     let unknown = cast.billing.with_key("hmac-v9".parse().unwrap(), cast.billing.hmac_secret.clone());
-    let mut malformed: Value = serde_json::from_slice(&forged("pay")).unwrap();
+    let mut malformed: Value = serde_json::from_slice(&forged).unwrap();
     malformed["metadata"]["hmac"] = "AB".into();
     for (body, last) in [
         (Draft::new("pay", &new_id()).sign(&unknown), "names no key of this service"),
@@ -93,7 +100,8 @@ async fn wrong_signatures_throttle_their_sender_alone() {
     let wait = problem["retry_after_ms"].as_u64().unwrap();
     assert!((1..=60_000).contains(&wait), "{problem}");
 
-    // What it signs rightly is taken, and another sender is told what is wrong.
+    // Correct signatures of the same sender are accepted, and another sender's wrong signature gets its own
+    // reason.
     assert_eq!(post(&billing, Draft::new("notify", &new_id()).sign(&cast.billing)).await.0, 202);
     assert_eq!(post(&bot, Draft::new("notify", &new_id()).sign(&cast.bot)).await.0, 202);
     let (status, problem) = post(&bot, Draft::new("notify", &new_id()).sign(&cast.billing)).await;
@@ -114,7 +122,7 @@ async fn unknown_keys_are_throttled_like_wrong_signatures() {
     assert!(refused.iter().all(|entry| entry["reason"] == "key_unknown"), "{refused:?}");
     assert_eq!((&last["status"], &last["reason"]), (&json!(429), &json!("signature_throttled")));
 
-    // A client answers at once instead of sending it again and again.
+    // The client returns the refusal at once instead of retries.
     let client = node.client(&unknown).without_following();
     let command = Command::new("bot".parse().unwrap(), "notify".parse().unwrap(), b"{}".to_vec());
     let asked = Instant::now();
@@ -123,7 +131,7 @@ async fn unknown_keys_are_throttled_like_wrong_signatures() {
     };
     assert_eq!((status, reason.as_str()), (429, "signature_throttled"));
     assert!(asked.elapsed() < bounds::AUTH_FAILURES_WINDOW / 2, "{:?}", asked.elapsed());
-    // One that follows its keys finds the right one.
+    // A client that follows its keys fetches the current one.
     assert!(node.client(&unknown).send(&command).await.is_ok());
 }
 
@@ -132,15 +140,13 @@ async fn unknown_keys_are_throttled_like_wrong_signatures() {
 async fn bad_client_secrets_are_throttled_with_a_hint() {
     let node = Node::start();
     let client = http(&node);
-    let guess = || {
-        let form = "grant_type=client_credentials&client_id=snavcl_x&client_secret=guess";
-        let request = client.post(format!("{}/v1/token", node.url())).body(form);
-        request.header("content-type", "application/x-www-form-urlencoded").send()
-    };
+    let form = "grant_type=client_credentials&client_id=snavcl_x&client_secret=guess";
+    let guess = client.post(format!("{}/v1/token", node.url())).body(form);
+    let guess = guess.header("content-type", "application/x-www-form-urlencoded");
     for _ in 0..bounds::AUTH_FAILURES_MAX {
-        assert_eq!(guess().await.unwrap().status(), 401);
+        assert_eq!(guess.try_clone().unwrap().send().await.unwrap().status(), 401);
     }
-    let answer = guess().await.unwrap();
+    let answer = guess.send().await.unwrap();
     assert_eq!(answer.status(), 429);
     let after: u64 = answer.headers()["retry-after"].to_str().unwrap().parse().unwrap();
     assert!((1..=60).contains(&after));
@@ -148,7 +154,7 @@ async fn bad_client_secrets_are_throttled_with_a_hint() {
 
 /// PIP-1
 #[tokio::test]
-async fn who_shows_nothing_is_asked_for_a_token_however_often() {
+async fn unauthenticated_request_always_gets_401() {
     let node = Node::start();
     for _ in 0..2 * bounds::AUTH_FAILURES_MAX {
         assert_eq!(verdict(node.api().send(Method::GET, "/v1/registry", None, "").await).0, 401);

@@ -1,4 +1,4 @@
-//! TLS when configured: both versions of HTTP, client certificates, and clear words when a file is wrong.
+//! TLS: HTTP/1.1 and HTTP/2, client certificates, and clear messages about wrong files.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use crate::node::{Launch, Node, binary};
 use crate::raw_wire::Wire;
 
-/// A certificate authority of our own.
+/// A certificate authority for the test.
 struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -24,7 +24,7 @@ impl Authority {
         Self { pem, issuer: Issuer::new(params, key) }
     }
 
-    /// A certificate for localhost, and its key.
+    /// Signs a certificate for localhost, and returns it with its key.
     fn sign(&self) -> (String, String) {
         let params = CertificateParams::new(vec!["localhost".into(), "127.0.0.1".into()]).unwrap();
         let key = KeyPair::generate().unwrap();
@@ -69,7 +69,7 @@ impl Files {
 
 /// QUA-7
 #[tokio::test]
-async fn both_versions_of_http_are_served_over_tls() {
+async fn http1_and_http2_are_served_over_tls() {
     let files = Files::new();
     let node = Node::launch(&files.launch());
     assert!(node.url().starts_with("https://"));
@@ -78,15 +78,15 @@ async fn both_versions_of_http_are_served_over_tls() {
     assert_eq!((answer.status().as_u16(), answer.version()), (200, reqwest::Version::HTTP_2));
     let answer = files.client().http1_only().build().unwrap().get(&url).send().await.unwrap();
     assert_eq!((answer.status().as_u16(), answer.version()), (200, reqwest::Version::HTTP_11));
-    let stranger = Authority::new();
-    let root = reqwest::Certificate::from_pem(stranger.pem.as_bytes()).unwrap();
+    let foreign = Authority::new();
+    let root = reqwest::Certificate::from_pem(foreign.pem.as_bytes()).unwrap();
     let client = reqwest::Client::builder().tls_certs_only([root]).build().unwrap();
     assert!(client.get(&url).send().await.is_err(), "the certificate is checked by the client");
 }
 
 /// QUA-7
 #[tokio::test]
-async fn clients_show_a_certificate_when_one_is_asked_for() {
+async fn client_certificate_is_required_when_configured() {
     let files = Files::new();
     let node = Node::launch(&files.launch().set("SERVER_TLS_CLIENT_CA", files.path("ca.pem").display()));
     let url = format!("{}/livez", node.url());
@@ -95,15 +95,15 @@ async fn clients_show_a_certificate_when_one_is_asked_for() {
         let (cert, key) = authority.sign();
         reqwest::Identity::from_pem(format!("{cert}{key}").as_bytes()).unwrap()
     };
-    let known = files.client().identity(identity(&files.authority)).build().unwrap();
-    assert_eq!(known.get(&url).send().await.unwrap().status(), 200);
-    let stranger = files.client().identity(identity(&Authority::new())).build().unwrap();
-    assert!(stranger.get(&url).send().await.is_err());
+    let trusted = files.client().identity(identity(&files.authority)).build().unwrap();
+    assert_eq!(trusted.get(&url).send().await.unwrap().status(), 200);
+    let foreign = files.client().identity(identity(&Authority::new())).build().unwrap();
+    assert!(foreign.get(&url).send().await.is_err());
 }
 
 /// QUA-7
 #[test]
-fn who_does_not_finish_its_handshake_is_hung_up_on() {
+fn unfinished_handshake_closes_the_connection() {
     let files = Files::new();
     let node = Node::launch(&files.launch().set("SERVER_HEADER_TIMEOUT_SECONDS", 1));
     for first in [&b""[..], b"\x16\x03\x01"] {
@@ -116,7 +116,7 @@ fn who_does_not_finish_its_handshake_is_hung_up_on() {
     while !wire.is_hung_up_within(std::time::Duration::from_secs(8)) {}
 }
 
-fn complaint(data: &Path, launch: &Launch) -> String {
+fn start_error(data: &Path, launch: &Launch) -> String {
     let mut command = Command::new(binary());
     command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data);
     command.envs(launch.settings.iter().cloned()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -129,7 +129,7 @@ fn complaint(data: &Path, launch: &Launch) -> String {
 
 /// QUA-7
 #[test]
-fn a_wrong_file_is_named_at_start() {
+fn wrong_file_is_named_at_start() {
     let files = Files::new();
     let (_, other_key) = files.authority.sign();
     files.write("other-key.pem", &other_key);
@@ -143,7 +143,7 @@ fn a_wrong_file_is_named_at_start() {
         ("SERVER_TLS_KEY", "other-key.pem", "does not fit the certificate"),
         ("SERVER_TLS_CLIENT_CA", "empty.pem", "holds no certificate"),
     ] {
-        let told = complaint(&data, &files.launch().set(variable, files.path(file).display()));
-        assert!(told.contains(words) && told.contains(file), "{variable} = {file}: {told}");
+        let message = start_error(&data, &files.launch().set(variable, files.path(file).display()));
+        assert!(message.contains(words) && message.contains(file), "{variable} = {file}: {message}");
     }
 }

@@ -1,4 +1,4 @@
-//! How a service gets its token, and what it is told when it does not (RFC 6749).
+//! Token requests of services and the refusals of the token endpoint (RFC 6749).
 
 use reqwest::header::{CACHE_CONTROL, WWW_AUTHENTICATE};
 use serde_json::Value;
@@ -23,14 +23,14 @@ async fn ask(node: &Node, basic: Option<(&str, &str)>, content_type: &str, body:
         None => request,
     };
     let answer = request.send().await.unwrap();
-    let text = |name| answer.headers().get(name).map(|it| it.to_str().unwrap().to_owned());
+    let text = |name| answer.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
     let (challenge, cache) = (text(WWW_AUTHENTICATE), text(CACHE_CONTROL));
     Answer { status: answer.status().as_u16(), challenge, cache, document: answer.json().await.unwrap() }
 }
 
 /// REG-7
 #[tokio::test]
-async fn credentials_go_into_the_form_or_the_header_but_not_both() {
+async fn credentials_are_in_form_or_header_but_not_both() {
     let node = Node::start();
     let bot = node.cast().await.bot;
     let (id, secret) = (bot.client_id.as_str(), bot.client_secret.as_str());
@@ -51,8 +51,8 @@ async fn credentials_go_into_the_form_or_the_header_but_not_both() {
         (Some(("nobody", secret)), grant.to_owned(), "401 invalid_client"),
     ] {
         let answer = ask(&node, basic, FORM, body.clone()).await;
-        let told = format!("{} {}", answer.status, answer.document["error"].as_str().unwrap_or_default());
-        assert_eq!(told.trim(), expected, "{basic:?} {body}");
+        let outcome = format!("{} {}", answer.status, answer.document["error"].as_str().unwrap_or_default());
+        assert_eq!(outcome.trim(), expected, "{basic:?} {body}");
         assert_eq!(answer.cache.as_deref(), Some("no-store"));
         let challenged = answer.challenge.is_some_and(|challenge| challenge.starts_with("Basic "));
         assert_eq!(challenged, answer.status == 401);
@@ -62,7 +62,7 @@ async fn credentials_go_into_the_form_or_the_header_but_not_both() {
 
 /// REG-7
 #[tokio::test]
-async fn only_forms_are_taken() {
+async fn only_forms_are_accepted() {
     let node = Node::start();
     let body = r#"{"grant_type":"client_credentials"}"#.to_owned();
     let answer = ask(&node, None, "application/json", body).await;

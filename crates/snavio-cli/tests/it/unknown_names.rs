@@ -1,4 +1,5 @@
-//! Filters with unknown names: not found, with the nearest name that the caller may see (CLM-11, QUA-5).
+//! Filters with unknown names are refused as not found, with the nearest name that the caller may see
+//! (CLM-11, QUA-5).
 
 use reqwest::Method;
 use serde_json::json;
@@ -15,7 +16,7 @@ async fn unknown_names_in_filters_are_not_found() {
     let shell = Shell::at(&node);
     let bot = shell.write("bot.json", &serde_json::to_string(&cast.bot).unwrap());
     let id = new_id();
-    for (line, near) in [
+    for (line, nearest) in [
         ("audit show --kind gant".to_owned(), "did you mean grant?"),
         ("audit show --name acme/billin".to_owned(), "did you mean acme/billing?"),
         ("audit show --kind service --name acme/pay --since 3".to_owned(), "there is no entry"),
@@ -38,9 +39,9 @@ async fn unknown_names_in_filters_are_not_found() {
     ] {
         let ended = shell.run(&line);
         assert_eq!(ended.code, Some(1), "{line}: {ended:?}");
-        assert!(ended.err.contains(near), "{line}: {ended:?}");
+        assert!(ended.err.contains(nearest), "{line}: {ended:?}");
     }
-    // What is known and empty is an empty list.
+    // A known name without records gives an empty list.
     for line in [
         "audit show --kind ban",
         "claims list --status failed",
@@ -50,7 +51,7 @@ async fn unknown_names_in_filters_are_not_found() {
     ] {
         assert_eq!(shell.run(line).code, Some(0), "{line}");
     }
-    for (path, near) in [
+    for (path, nearest) in [
         ("/v1/registry?kind=gant", "grant"),
         ("/v1/registry/at/1?kind=gant", "grant"),
         ("/v1/telemetry?tenant=acme&type=snavio.claim.fensed", "snavio.claim.fenced"),
@@ -64,13 +65,13 @@ async fn unknown_names_in_filters_are_not_found() {
         let (status, refused) = verdict(node.operator().send(Method::GET, path, None, "").await);
         assert_eq!((status, &refused["reason"]), (404, &json!("not_found")), "{path}: {refused}");
         let detail = refused["detail"].as_str().unwrap();
-        assert!(detail.ends_with(&format!("did you mean {near}?")), "{path}: {detail}");
+        assert!(detail.ends_with(&format!("did you mean {nearest}?")), "{path}: {detail}");
     }
 }
 
 /// QUA-5
 #[tokio::test]
-async fn nearest_names_are_those_that_the_caller_sees() {
+async fn hints_name_only_entries_that_caller_sees() {
     let node = Node::start();
     let cast = node.cast().await;
     let zeta = json!({ "tenants": [{ "name": "zeta" }], "services": [{ "name": "zeta/shop" }] });
@@ -91,7 +92,7 @@ async fn nearest_names_are_those_that_the_caller_sees() {
         assert_eq!(status, 404, "{path}: {refused}");
         assert!(!refused.to_string().contains("did you mean"), "{path}: {refused}");
     }
-    // A service is not offered the queues of another one of its tenant.
+    // The hint does not name the queues of another service of the tenant.
     let (status, refused) = verdict(billing.send(Method::GET, "/v1/queues/pay-inbx", None, "").await);
     assert_eq!(status, 404, "{refused}");
     assert!(!refused.to_string().contains("pay-inbox"), "{refused}");

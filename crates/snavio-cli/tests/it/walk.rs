@@ -1,5 +1,5 @@
-//! Every endpoint as every kind of caller (QUA-5): who is nobody, who is of another tenant, who sends, who owns, and
-//! people of every role (REG-9).
+//! Every endpoint as every kind of caller (QUA-5): unauthenticated, another tenant, the sender, the owner,
+//! and people of every role (REG-9).
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::node::Node;
 use crate::people::issue;
 use crate::wire::{Answered, http};
 
-/// The callers, each with the place of its answer in a row.
+/// The callers, each with the index of its answer in a row.
 const CALLERS: [(&str, usize); 12] = [
     ("a stranger", 0),
     ("another tenant's service", 1),
@@ -26,34 +26,34 @@ const CALLERS: [(&str, usize); 12] = [
     ("an operator", 10),
     ("the operator's token", 10),
 ];
-/// Those of another tenant.
+/// The callers of another tenant.
 const FOREIGN: [usize; 2] = [1, 2];
 
 type Answers = [u16; 11];
 
-/// What anybody of the tenant may read.
+/// Reads that are open to all callers of the tenant.
 const READ: Answers = [401, 404, 404, 200, 200, 200, 200, 200, 200, 200, 200];
-/// What the service that owns a queue may read, and people may.
+/// Reads of a queue: its owner and people.
 const READ_QUEUE: Answers = [401, 404, 404, 404, 200, 200, 200, 200, 200, 200, 200];
-/// What the owner may do to its queue, and people who mend.
+/// Changes of a queue: its owner, and the roles that fix failures.
 const MEND: Answers = [401, 404, 404, 404, 200, 200, 403, 200, 403, 403, 200];
-/// What the tenant's admin may change.
+/// Changes that the tenant's admin may make.
 const MANAGE: Answers = [401, 404, 404, 403, 403, 200, 403, 403, 403, 403, 200];
-/// What the tenant's admin may make.
+/// Creations that the tenant's admin may make.
 const MAKE: Answers = [401, 404, 404, 403, 403, 201, 403, 403, 403, 403, 201];
-/// Lists that show each their own.
+/// Lists in which each caller sees only its own entries.
 const LIST: Answers = [401, 200, 200, 200, 200, 200, 200, 200, 200, 200, 200];
-/// What whoever may do it in the tenant may read, and whoever may see who did what.
+/// The record of actions in the tenant: roles that act there, and auditors.
 const RECORD: Answers = [401, 404, 404, 403, 403, 200, 403, 200, 200, 200, 200];
-/// What whoever sees the whole platform may read.
+/// Reads of the whole platform.
 const PLATFORM: Answers = [401, 403, 403, 403, 403, 403, 403, 403, 403, 200, 200];
 
-/// What is not there, for anybody.
+/// Entries that do not exist.
 const NOTHING: Answers = [401, 404, 404, 404, 404, 404, 404, 404, 404, 404, 404];
-/// What services do by routes of their own, of which there is none of that name.
+/// Work on a service's own routes; the route named here does not exist.
 const WORK: Answers = [401, 404, 403, 404, 404, 403, 403, 403, 403, 403, 403];
 
-/// Goes back for those who may: each caller has a change of its own to undo.
+/// The rollback takes effect for permitted callers, so each caller has a change of its own to undo.
 const ROLLBACK: &str = "/v1/registry/rollback";
 
 const EVENT_TYPE: &str = "/v1/event-types/{tenant}/{service}/{type}";
@@ -63,47 +63,87 @@ const SUBSCRIPTION: &str =
 
 struct Row {
     method: &'static str,
-    /// As the API describes it.
+    /// The path in the API's description.
     path: &'static str,
-    /// As it is asked for here: `{n}` is the caller's number, `{token}` the id of a token made for it.
-    asked: &'static str,
+    /// The path of the request: `{n}` is the caller's number, `{token}` the id of a token that was issued for
+    /// it.
+    request_path: &'static str,
     body: Value,
     answers: Answers,
 }
 
-fn row(method: &'static str, path: &'static str, asked: &'static str, body: Value, answers: Answers) -> Row {
-    Row { method, path, asked, body, answers }
+fn row(
+    method: &'static str,
+    path: &'static str,
+    request_path: &'static str,
+    body: Value,
+    answers: Answers,
+) -> Row {
+    Row { method, path, request_path, body, answers }
 }
 
-fn get(path: &'static str, asked: &'static str, answers: Answers) -> Row {
-    row("GET", path, asked, Value::Null, answers)
+fn get(path: &'static str, request_path: &'static str, answers: Answers) -> Row {
+    row("GET", path, request_path, Value::Null, answers)
 }
 
-fn delete(path: &'static str, asked: &'static str, answers: Answers) -> Row {
-    row("DELETE", path, asked, Value::Null, answers)
+/// A change of a queue.
+fn queue(path: &'static str, request_path: &'static str, body: Value) -> Row {
+    row("POST", path, request_path, body, MEND)
 }
 
-/// What anybody may read.
+/// Answers of an endpoint for services, with the status that they get.
+fn for_services(status: u16) -> Answers {
+    [401, status, 403, status, status, 403, 403, 403, 403, 403, 403]
+}
+
+/// Answers of an endpoint for operators, with the status that they get.
+fn for_operators(status: u16) -> Answers {
+    [401, 403, 403, 403, 403, 403, 403, 403, 403, 403, status]
+}
+
+/// One entry for each caller, by the caller's number.
+fn for_each_caller(entry: impl Fn(usize) -> Value) -> Vec<Value> {
+    (0..CALLERS.len()).map(entry).collect()
+}
+
+/// A route or subscription that pushes, with further members.
+fn push_route(further: &Value) -> Value {
+    let mut route = json!({
+        "target": "acme/bot", "name": "hooked", "queue": "hooks", "dead_letter_queue": "bot-dead",
+        "processing": { "kind": "push", "url": "https://hooks.example/" },
+    });
+    further.as_object().unwrap().iter().for_each(|(name, value)| route[name] = value.clone());
+    route
+}
+
+async fn trust_issuer(node: &Node, issuer: &str) {
+    let body = json!({ "issuer": issuer, "audience": "snavio", "keys": { "file": "/keys" } });
+    node.operator().call(Method::PUT, "/v1/issuers", Some(&body)).await.unwrap();
+}
+
+fn delete(path: &'static str, request_path: &'static str, answers: Answers) -> Row {
+    row("DELETE", path, request_path, Value::Null, answers)
+}
+
+/// A read without authentication.
 fn open(path: &'static str) -> Row {
     get(path, path, [200; 11])
 }
 
 fn messages() -> Vec<Row> {
-    let only_services = |yes| [401, yes, 403, yes, yes, 403, 403, 403, 403, 403, 403];
-    let receipts = || json!({ "receipts": [{ "delivery_id": 1, "fence": 1 }] });
-    let queue = |path, asked, body| row("POST", path, asked, body, MEND);
+    let receipts = json!({ "receipts": [{ "delivery_id": 1, "fence": 1 }] });
     vec![
-        row("POST", "/v1/commands", "/v1/commands", json!({}), only_services(400)),
-        row("POST", "/v1/commands/batch", "/v1/commands/batch", json!([]), only_services(200)),
-        row("POST", "/v1/events", "/v1/events", json!({}), only_services(400)),
-        row("POST", "/v1/events/batch", "/v1/events/batch", json!([]), only_services(200)),
-        // Nobody is known there by a token.
+        row("POST", "/v1/commands", "/v1/commands", json!({}), for_services(400)),
+        row("POST", "/v1/commands/batch", "/v1/commands/batch", json!([]), for_services(200)),
+        row("POST", "/v1/events", "/v1/events", json!({}), for_services(400)),
+        row("POST", "/v1/events/batch", "/v1/events/batch", json!([]), for_services(200)),
+        // A webhook's sender has no token.
         row("POST", "/v1/hooks/{tenant}/{adapter}", "/v1/hooks/acme/more-0", json!({}), [401; 11]),
         get("/v1/queues/{queue}", "/v1/queues/pay-inbox?tenant=acme", READ_QUEUE),
         queue("/v1/queues/{queue}/receive", "/v1/queues/pay-inbox/receive?tenant=acme", json!({})),
-        queue("/v1/queues/{queue}/ack", "/v1/queues/pay-inbox/ack?tenant=acme", receipts()),
-        queue("/v1/queues/{queue}/extend", "/v1/queues/pay-inbox/extend?tenant=acme", receipts()),
-        queue("/v1/queues/{queue}/release", "/v1/queues/pay-inbox/release?tenant=acme", receipts()),
+        queue("/v1/queues/{queue}/ack", "/v1/queues/pay-inbox/ack?tenant=acme", receipts.clone()),
+        queue("/v1/queues/{queue}/extend", "/v1/queues/pay-inbox/extend?tenant=acme", receipts.clone()),
+        queue("/v1/queues/{queue}/release", "/v1/queues/pay-inbox/release?tenant=acme", receipts.clone()),
         queue("/v1/queues/{queue}/purge", "/v1/queues/pay-inbox/purge?tenant=acme", json!({})),
         queue("/v1/queues/{queue}/redrive", "/v1/queues/bot-dead/redrive?tenant=acme", json!({})),
         get("/v1/dead-letters", "/v1/dead-letters?tenant=acme", READ),
@@ -158,7 +198,7 @@ fn messages() -> Vec<Row> {
             "POST",
             "/v1/claims/{key}/reprocess",
             "/v1/claims/x/reprocess?tenant=acme",
-            json!({ "why": "mended" }),
+            json!({ "why": "fixed" }),
             NOTHING,
         ),
         row(
@@ -201,7 +241,13 @@ fn messages() -> Vec<Row> {
             json!({ "tenant": "acme", "destination": "acme/bot:pay", "why": "a lawsuit" }),
             [401, 404, 404, 403, 403, 403, 403, 201, 403, 403, 201],
         ),
-        row("POST", "/v1/holds/{id}/lift", "/v1/holds/1/lift", json!({ "why": "it is over" }), NOTHING),
+        row(
+            "POST",
+            "/v1/holds/{id}/lift",
+            "/v1/holds/1/lift",
+            json!({ "why": "the case is closed" }),
+            NOTHING,
+        ),
         get("/v1/erasures", "/v1/erasures?tenant=acme", RECORD),
         row(
             "POST",
@@ -254,7 +300,7 @@ fn registry() -> Vec<Row> {
         row("PUT", "/v1/grants", "/v1/grants", grant, MANAGE),
         get("/v1/registry", "/v1/registry", LIST),
         get("/v1/grant-requests", "/v1/grant-requests", LIST),
-        // Only the sender asks for itself, and its tenant's admin for it.
+        // Only the sender may request a grant, or its tenant's admin for it.
         row(
             "POST",
             "/v1/grant-requests",
@@ -269,7 +315,7 @@ fn registry() -> Vec<Row> {
             json!({ "source": "acme/billing", "target": "acme/bot", "name": "wanted-{n}" }),
             MANAGE,
         ),
-        // Who asked may withdraw.
+        // The service that requested a grant may withdraw the request.
         row(
             "POST",
             "/v1/grant-requests/decline",
@@ -295,7 +341,7 @@ fn registry() -> Vec<Row> {
 fn identity() -> Vec<Row> {
     let person = json!({ "person": "anna", "role": "tenant-viewer", "tenant": "acme" });
     vec![
-        // A form, not JSON: whoever asks, by whatever token, must show a credential.
+        // The endpoint takes a form, not JSON. It ignores access tokens and wants a credential in the form.
         row("POST", "/v1/token", "/v1/token", json!({}), [415; 11]),
         get("/v1/tokens", "/v1/tokens", LIST),
         row(
@@ -329,11 +375,10 @@ fn identity() -> Vec<Row> {
     ]
 }
 
-/// Keys, bans, dry runs and the record.
+/// Keys, bans, dry runs and the audit records.
 fn keys_and_record() -> Vec<Row> {
     let keys = "/v1/tenants/{tenant}/services/{service}/keys";
     let ban = "/v1/bans/{tenant}/{service}";
-    let operators = |yes| [401, 403, 403, 403, 403, 403, 403, 403, 403, 403, yes];
     let probe = json!({ "source": "acme/billing", "target": "acme/bot", "name": "pay" });
     vec![
         get(keys, "/v1/tenants/acme/services/bot/keys", READ),
@@ -351,7 +396,7 @@ fn keys_and_record() -> Vec<Row> {
             json!({}),
             MANAGE,
         ),
-        // Once more, of a key that is revoked already: nobody else learns of it.
+        // Revoked once more: a caller without permission does not learn that the key is revoked.
         row(
             "POST",
             "/v1/tenants/{tenant}/services/{service}/keys/{version}/revoke",
@@ -364,12 +409,12 @@ fn keys_and_record() -> Vec<Row> {
             "/v1/tenant-config",
             [401, 200, 403, 200, 200, 403, 403, 403, 403, 403, 403],
         ),
-        get("/v1/platform-key", "/v1/platform-key", operators(200)),
-        row("POST", "/v1/platform-key", "/v1/platform-key", json!({ "to": "x" }), operators(409)),
+        get("/v1/platform-key", "/v1/platform-key", for_operators(200)),
+        row("POST", "/v1/platform-key", "/v1/platform-key", json!({ "to": "x" }), for_operators(409)),
         get("/v1/bans", "/v1/bans", PLATFORM),
         get(ban, "/v1/bans/acme/banned-{n}", PLATFORM),
-        row("PUT", ban, "/v1/bans/acme/banned-{n}", json!({}), operators(200)),
-        delete(ban, "/v1/bans/acme/banned-{n}", operators(200)),
+        row("PUT", ban, "/v1/bans/acme/banned-{n}", json!({}), for_operators(200)),
+        delete(ban, "/v1/bans/acme/banned-{n}", for_operators(200)),
         row(
             "POST",
             "/v1/dry-run",
@@ -381,7 +426,7 @@ fn keys_and_record() -> Vec<Row> {
         get("/v1/registry/evidence", "/v1/registry/evidence", PLATFORM),
         get("/v1/registry/at/{version}", "/v1/registry/at/1", PLATFORM),
         get("/v1/registry/compare", "/v1/registry/compare?from=1", PLATFORM),
-        row("POST", ROLLBACK, ROLLBACK, json!({ "version": -1 }), operators(200)),
+        row("POST", ROLLBACK, ROLLBACK, json!({ "version": -1 }), for_operators(200)),
         get("/v1/audit", "/v1/audit", PLATFORM),
     ]
 }
@@ -399,7 +444,8 @@ fn platform() -> Vec<Row> {
     ]
 }
 
-/// Last, from the leaves up: what is gone cannot be asked about. Each caller has something of its own to remove.
+/// Removals come last, and dependents before their owners, because removed entries cannot be asked about.
+/// Each caller has entries of its own to remove.
 fn removals() -> Vec<Row> {
     vec![
         delete("/v1/workloads", "/v1/workloads?issuer=https://ci.example&subject=job-{n}", MANAGE),
@@ -427,50 +473,42 @@ fn removals() -> Vec<Row> {
     ]
 }
 
-struct Walk {
+struct EndpointTest {
     node: Node,
-    /// Of each caller, in their order.
+    /// The token of each caller, in the order of `CALLERS`.
     tokens: Vec<Option<String>>,
-    /// Ids of tokens that there are for each caller to revoke.
+    /// For each caller the id of a token that it may try to revoke.
     revocable: Vec<String>,
 }
 
-impl Walk {
-    async fn set() -> Self {
+impl EndpointTest {
+    async fn start() -> Self {
         let node = Node::start();
         let cast = node.cast().await;
-        let each = |of: &dyn Fn(usize) -> Value| (0..CALLERS.len()).map(of).collect::<Vec<_>>();
         let zeta = json!({ "tenants": [{ "name": "zeta" }], "services": [{ "name": "zeta/spy" }] });
         let spy = node.apply(&zeta).await.remove(0);
         let spares = json!({
-            "tenants": each(&|n| json!({ "name": format!("spare-{n}") })),
-            "services": each(&|n| json!({ "name": format!("acme/spare-{n}") })),
-            "routes": each(&|n| json!({ "target": "acme/bot", "name": format!("more-{n}"), "queue": "more",
+            "tenants": for_each_caller(|n| json!({ "name": format!("spare-{n}") })),
+            "services": for_each_caller(|n| json!({ "name": format!("acme/spare-{n}") })),
+            "routes": for_each_caller(|n| json!({ "target": "acme/bot", "name": format!("more-{n}"), "queue": "more",
                 "dead_letter_queue": "bot-dead" })),
-            "event_types": each(&|n| json!({ "owner": "acme/billing", "name": format!("more-{n}") })),
-            "subscriptions": each(&|n| json!({ "target": "acme/bot", "events_of": "acme/billing",
+            "event_types": for_each_caller(|n| json!({ "owner": "acme/billing", "name": format!("more-{n}") })),
+            "subscriptions": for_each_caller(|n| json!({ "target": "acme/bot", "events_of": "acme/billing",
                 "name": format!("more-{n}"), "queue": "more", "dead_letter_queue": "bot-dead" })),
-            "adapters": each(&|n| json!({ "preset": "stripe", "name": format!("more-{n}"), "service": "acme/billing",
+            "adapters": for_each_caller(|n| json!({ "preset": "stripe", "name": format!("more-{n}"), "service": "acme/billing",
                 "event_type": format!("more-{n}"), "secrets": ["a secret of theirs"] })),
-            "grants": each(&|n| json!({ "source": "acme/billing", "target": "acme/bot",
+            "grants": for_each_caller(|n| json!({ "source": "acme/billing", "target": "acme/bot",
                 "name": format!("more-{n}") })),
         });
         node.apply(&spares).await;
-        let hooked = |more: Value| {
-            let mut route = json!({
-                "target": "acme/bot", "name": "hooked", "queue": "hooks", "dead_letter_queue": "bot-dead",
-                "processing": { "kind": "push", "url": "https://hooks.example/" },
-            });
-            more.as_object().unwrap().iter().for_each(|(name, value)| route[name] = value.clone());
-            route
-        };
         let hooks = json!({
             "event_types": [{ "owner": "acme/billing", "name": "hooked" }],
-            "routes": [hooked(json!({}))],
-            "subscriptions": [hooked(json!({ "events_of": "acme/billing", "queue": "event-hooks" }))],
+            "routes": [push_route(&json!({}))],
+            "subscriptions": [push_route(&json!({ "events_of": "acme/billing", "queue": "event-hooks" }))],
         });
         node.apply(&hooks).await;
-        let banned = json!({ "services": each(&|n| json!({ "name": format!("acme/banned-{n}") })) });
+        let banned =
+            json!({ "services": for_each_caller(|n| json!({ "name": format!("acme/banned-{n}") })) });
         node.apply(&banned).await;
         for n in 0..CALLERS.len() {
             for word in ["asked", "wanted"] {
@@ -479,13 +517,9 @@ impl Walk {
                 node.operator().call(Method::POST, "/v1/grant-requests", Some(&body)).await.unwrap();
             }
         }
-        let trust = async |issuer: &str| {
-            let body = json!({ "issuer": issuer, "audience": "snavio", "keys": { "file": "/keys" } });
-            node.operator().call(Method::PUT, "/v1/issuers", Some(&body)).await.unwrap();
-        };
-        trust("https://ci.example").await;
+        trust_issuer(&node, "https://ci.example").await;
         for n in 0..CALLERS.len() {
-            trust(&format!("https://other-{n}.example")).await;
+            trust_issuer(&node, &format!("https://other-{n}.example")).await;
             let ban = format!("/v1/bans/acme/banned-{n}");
             node.operator().call(Method::PUT, &ban, Some(&json!({}))).await.unwrap();
             let body = json!({ "issuer": "https://ci.example", "subject": format!("job-{n}"), "service": "acme/bot" });
@@ -513,7 +547,7 @@ impl Walk {
         Self { node, tokens, revocable }
     }
 
-    /// Asks as a caller, for its own thing, with `words` replaced.
+    /// Sends a row's request as a caller, with `words.0` replaced by `words.1` in path and body.
     async fn ask(&self, row: &Row, caller: usize, words: (&str, &str)) -> Answered {
         let filled = |text: &str| {
             let text = text.replace("{n}", &caller.to_string()).replace("{token}", &self.revocable[caller]);
@@ -521,7 +555,7 @@ impl Walk {
         };
         let method: Method = row.method.parse().unwrap();
         let mut request =
-            http(&self.node).request(method, format!("{}{}", self.node.url(), filled(row.asked)));
+            http(&self.node).request(method, format!("{}{}", self.node.url(), filled(row.request_path)));
         if let Some(token) = &self.tokens[caller] {
             request = request.bearer_auth(token);
         }
@@ -532,59 +566,61 @@ impl Walk {
         Answered::to(request).await
     }
 
-    /// Checks the answers to each caller and returns them in one line.
+    /// Checks the answer to each caller and returns all of them in one line.
     async fn check(&self, row: &Row) -> String {
         let mut line = format!("{:<7}{}", row.method, row.path);
         for (caller, (name, place)) in CALLERS.iter().enumerate() {
-            let told = match row.path {
+            let answer = match row.path {
                 ROLLBACK => self.roll_back(row, caller).await,
                 _ => self.ask(row, caller, ("", "")).await,
             };
-            let what = format!("{} {} as {name}", row.method, row.asked);
-            assert_eq!(told.status, row.answers[*place], "{what}: {}", told.text);
-            if told.status == 403 {
-                assert_eq!(told.document()["reason"], "forbidden", "{what}");
+            let request = format!("{} {} as {name}", row.method, row.request_path);
+            assert_eq!(answer.status, row.answers[*place], "{request}: {}", answer.text);
+            if answer.status == 403 {
+                assert_eq!(answer.document()["reason"], "forbidden", "{request}");
             }
             if FOREIGN.contains(&caller) {
-                self.check_foreign(row, caller, &told, &what).await;
+                self.check_foreign(row, caller, &answer, &request).await;
             }
-            let reason = if told.status < 400 { Value::Null } else { told.document()["reason"].clone() };
+            let reason = if answer.status < 400 { Value::Null } else { answer.document()["reason"].clone() };
             line.push_str(&format!(
                 " {}{}",
-                told.status,
-                reason.as_str().map(|it| format!(" {it}")).unwrap_or_default()
+                answer.status,
+                reason.as_str().map(|reason| format!(" {reason}")).unwrap_or_default()
             ));
             line.push(',');
         }
         line
     }
 
-    /// Registers a grant and asks as a caller to go back to before it: it is gone if, and only if, the answer says so.
+    /// Registers a grant and asks as a caller to roll it back. Checks that the grant is removed if and only
+    /// if the answer is 200.
     async fn roll_back(&self, row: &Row, caller: usize) -> Answered {
         let version = self.node.get("/v1/registry?limit=1").await["version"].to_string();
         let grant =
             json!({ "source": "acme/billing", "target": "acme/bot", "name": format!("undone-{caller}") });
         self.node.operator().call(Method::PUT, "/v1/grants", Some(&grant)).await.unwrap();
-        let told = self.ask(row, caller, ("-1", &version)).await;
+        let answer = self.ask(row, caller, ("-1", &version)).await;
         let name = grant["name"].as_str().unwrap();
         let grants = self.node.get("/v1/registry?kind=grant&limit=1000").await;
-        let is_there = grants["items"].as_array().unwrap().iter().any(|it| it["name"] == name);
-        assert_eq!(is_there, told.status != 200, "{name}: {}", told.text);
-        if told.status == 200 {
+        let is_there = grants["items"].as_array().unwrap().iter().any(|grant| grant["name"] == name);
+        assert_eq!(is_there, answer.status != 200, "{name}: {}", answer.text);
+        if answer.status == 200 {
             let [undone] =
-                <[Value; 1]>::try_from(told.document()["changes"].as_array().unwrap().clone()).unwrap();
+                <[Value; 1]>::try_from(answer.document()["changes"].as_array().unwrap().clone()).unwrap();
             let of_grant = format!("acme/billing>acme/bot:{name}");
             assert_eq!(undone, json!({ "step": "remove", "kind": "grant", "name": of_grant }));
         }
-        told
+        answer
     }
 
-    /// Another tenant is told the same whether a thing is there or not, and nothing of what is.
-    async fn check_foreign(&self, row: &Row, caller: usize, told: &Answered, what: &str) {
-        if told.status < 400 {
-            return assert!(!told.text.contains("acme"), "{what}: {}", told.text);
+    /// Checks that another tenant gets the same refusal for an entry that exists and one that does not, and
+    /// sees no other tenant's name in an answer.
+    async fn check_foreign(&self, row: &Row, caller: usize, answer: &Answered, request: &str) {
+        if answer.status < 400 {
+            return assert!(!answer.text.contains("acme"), "{request}: {}", answer.text);
         }
-        if !matches!(told.status, 403 | 404) {
+        if !matches!(answer.status, 403 | 404) {
             return;
         }
         let made = self.revocable[caller].as_str();
@@ -596,27 +632,27 @@ impl Walk {
             ("job-", "random-"),
             (made, "0123456789abcdef"),
         ] {
-            let random = self.ask(row, caller, words).await;
-            let expected = told.text.replace(words.0, words.1);
-            assert_eq!(random.text, expected, "{what}: as if it were not there");
+            let missing = self.ask(row, caller, words).await;
+            let expected = answer.text.replace(words.0, words.1);
+            assert_eq!(missing.text, expected, "{request}: the answer must equal that for a missing entry");
         }
     }
 }
 
 /// QUA-5, REG-9
 #[tokio::test]
-async fn every_endpoint_answers_each_caller_as_it_should_and_none_is_missing_here() {
-    let walk = Walk::set().await;
+async fn every_endpoint_answers_each_caller_by_its_permission() {
+    let test = EndpointTest::start().await;
     let rows: Vec<_> = [messages(), registry(), identity(), keys_and_record(), platform(), removals()]
         .into_iter()
         .flatten()
         .collect();
     let mut lines = CALLERS.map(|(caller, _)| caller).join(", ");
     for row in &rows {
-        lines = format!("{lines}\n{}", walk.check(row).await.trim_end_matches(','));
+        lines = format!("{lines}\n{}", test.check(row).await.trim_end_matches(','));
     }
     golden::check("permissions.txt", &(lines + "\n"));
-    let document = walk.ask(&open("/openapi.json"), 0, ("", "")).await.document();
+    let document = test.ask(&open("/openapi.json"), 0, ("", "")).await.document();
     let described = document["paths"].as_object().unwrap().iter().flat_map(|(path, item)| {
         item.as_object().unwrap().keys().map(move |method| (method.to_uppercase(), path.clone()))
     });

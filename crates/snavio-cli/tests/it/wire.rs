@@ -1,4 +1,4 @@
-//! Requests as they go over the wire: any bytes, any headers, and the whole answer.
+//! HTTP requests with any bytes and any headers, and their unparsed answers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use serde_json::Value;
 
 use crate::node::Node;
 
-/// A plain HTTP client, with nothing filled in.
+/// A plain HTTP client without token or default headers.
 pub(crate) fn http(node: &Node) -> reqwest::Client {
-    // Making an API client also chooses the process's TLS provider, which a plain one needs too.
+    // An API client also chooses the TLS provider of the process, which the plain client needs too.
     node.api();
     reqwest::Client::builder().timeout(Duration::from_secs(40)).build().expect("a client can be made")
 }
 
-/// A post of JSON by a service's token.
+/// A POST request of JSON with an access token.
 pub(crate) fn post_json(
     node: &Node,
     path: &str,
@@ -28,11 +28,12 @@ pub(crate) fn post_json(
 
 /// The text of `/metrics`.
 pub(crate) async fn metrics_text(node: &Node) -> String {
-    let answer = node.operator().exchange(Method::GET, "/metrics", None, "").await.expect("the node tells").1;
+    let answer =
+        node.operator().exchange(Method::GET, "/metrics", None, "").await.expect("the node shows metrics").1;
     String::from_utf8(answer).expect("figures are text")
 }
 
-/// Everything that `/metrics` shows, by series.
+/// The values of `/metrics`, by series.
 pub(crate) async fn metrics(node: &Node) -> BTreeMap<String, f64> {
     let text = metrics_text(node).await;
     let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
@@ -43,12 +44,12 @@ pub(crate) async fn metrics(node: &Node) -> BTreeMap<String, f64> {
     lines.map(|line| read(line).unwrap_or_else(|| panic!("{line:?} is no figure"))).collect()
 }
 
-/// One figure, if it is shown.
+/// The value of one series, if there is one.
 pub(crate) async fn metric(node: &Node, series: &str) -> Option<f64> {
     metrics(node).await.remove(series)
 }
 
-/// An answer, whatever it says.
+/// An HTTP answer with any status.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) status: u16,
@@ -64,18 +65,17 @@ impl Answered {
 
     async fn read(response: Response) -> Self {
         let status = response.status().as_u16();
-        let content_type = response.headers().get("content-type").and_then(|it| it.to_str().ok());
+        let content_type = response.headers().get("content-type").and_then(|value| value.to_str().ok());
         let content_type = content_type.unwrap_or_default().to_owned();
         let text = response.text().await.expect("the answer is complete");
         Self { status, content_type, text }
     }
 
-    /// The answer as JSON.
     pub(crate) fn document(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("not JSON: {}", self.text))
     }
 
-    /// Status and reason, for looking at in one go.
+    /// Status and reason, to compare in one assertion. The reason is empty if there is none.
     pub(crate) fn refusal(&self) -> (u16, String) {
         (self.status, self.document()["reason"].as_str().unwrap_or_default().to_owned())
     }

@@ -1,4 +1,5 @@
-//! Workload identity from outside (REG-7): a JWT of a trusted issuer becomes a service's token, and nothing else does.
+//! Workload identity over HTTP (REG-7): the gateway exchanges only valid JWTs of a trusted issuer for a
+//! service's token.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -21,7 +22,7 @@ pub(crate) const ISSUER: &str = "https://ci.example";
 pub(crate) const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 const TOKEN_EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 
-/// A key of an issuer.
+/// A signing key of an issuer.
 pub(crate) enum Signer {
     Ed25519(Ed25519KeyPair),
     P256(EcdsaKeyPair),
@@ -55,8 +56,8 @@ impl Signer {
     pub(crate) fn sign(&self, id: &str, claims: &Value) -> String {
         let algorithm = if matches!(self, Self::Ed25519(_)) { "EdDSA" } else { "ES256" };
         let header = json!({ "alg": algorithm, "kid": id });
-        let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-        let text = format!("{}.{}", part(&header), part(claims));
+        let [header, claims] = [&header, claims].map(|part| URL_SAFE_NO_PAD.encode(part.to_string()));
+        let text = format!("{header}.{claims}");
         let signature = match self {
             Self::Ed25519(key) => key.sign(text.as_bytes()).as_ref().to_vec(),
             Self::P256(key) => key.sign(&SystemRandom::new(), text.as_bytes()).unwrap().as_ref().to_vec(),
@@ -75,24 +76,24 @@ pub(crate) fn claims() -> Value {
     json!({ "iss": ISSUER, "sub": "repo:acme/shop", "aud": "snavio", "iat": now(), "exp": now() + 300 })
 }
 
-struct Desk {
+struct WorkloadTest {
     node: Node,
     cast: Cast,
     keys: PathBuf,
     signer: Signer,
 }
 
-impl Desk {
-    /// `repo:acme/shop` of the issuer is `acme/billing`; the issuer's keys are in a file.
-    async fn set() -> Self {
+impl WorkloadTest {
+    /// Registers the subject `repo:acme/shop` as `acme/billing`, with the issuer's keys in a file.
+    async fn start() -> Self {
         let node = Node::start();
         let cast = node.cast().await;
-        let desk = Self { keys: node.folder().join("jwks.json"), node, cast, signer: Signer::ed25519() };
-        desk.publish(&[desk.signer.jwk("k1")]);
-        desk.trust(&json!({ "file": desk.keys })).await;
+        let test = Self { keys: node.folder().join("jwks.json"), node, cast, signer: Signer::ed25519() };
+        test.publish(&[test.signer.jwk("k1")]);
+        test.trust(&json!({ "file": test.keys })).await;
         let workload = json!({ "issuer": ISSUER, "subject": "repo:acme/shop", "service": "acme/billing" });
-        desk.node.operator().call(Method::PUT, "/v1/workloads", Some(&workload)).await.unwrap();
-        desk
+        test.node.operator().call(Method::PUT, "/v1/workloads", Some(&workload)).await.unwrap();
+        test
     }
 
     fn publish(&self, keys: &[Value]) {
@@ -114,8 +115,8 @@ impl Desk {
         self.ask(&[("grant_type", JWT_BEARER), ("assertion", assertion)]).await
     }
 
-    /// Status and OAuth's word for what is wrong.
-    async fn told(&self, assertion: &str) -> (u16, String) {
+    /// Status and OAuth error of an exchange.
+    async fn status_and_error(&self, assertion: &str) -> (u16, String) {
         let (status, document) = self.exchange(assertion).await;
         (status, document["error"].as_str().unwrap_or_default().to_owned())
     }
@@ -136,53 +137,53 @@ impl Desk {
 
 /// REG-7
 #[tokio::test]
-async fn a_workloads_jwt_becomes_its_services_token_until_anything_of_it_is_gone() {
-    let desk = Desk::set().await;
-    let token = desk.token().await;
-    assert_eq!(desk.send(&token).await, 202);
-    let jwt = desk.signer.sign("k1", &claims());
+async fn workload_token_works_until_binding_or_issuer_is_removed() {
+    let test = WorkloadTest::start().await;
+    let token = test.token().await;
+    assert_eq!(test.send(&token).await, 202);
+    let jwt = test.signer.sign("k1", &claims());
     let exchanged = [
         ("grant_type", TOKEN_EXCHANGE),
         ("subject_token", jwt.as_str()),
         ("subject_token_type", "urn:ietf:params:oauth:token-type:jwt"),
     ];
-    let (status, document) = desk.ask(&exchanged).await;
+    let (status, document) = test.ask(&exchanged).await;
     assert_eq!((status, document["expires_in"].as_u64()), (200, Some(600)), "{document}");
     assert_eq!(document["issued_token_type"], "urn:ietf:params:oauth:token-type:access_token");
-    assert_eq!(desk.send(document["access_token"].as_str().unwrap()).await, 202);
-    assert_eq!(desk.ask(&exchanged[..2]).await.0, 400, "of which type it is must be said");
+    assert_eq!(test.send(document["access_token"].as_str().unwrap()).await, 202);
+    assert_eq!(test.ask(&exchanged[..2]).await.0, 400, "the type of the subject token is required");
 
-    // Each use asks whether the workload is still bound, and its issuer trusted.
-    let operator = desk.node.operator();
+    // Each use of the token checks that the workload is still registered and its issuer trusted.
+    let operator = test.node.operator();
     let workload = "/v1/workloads?issuer=https://ci.example&subject=repo:acme/shop";
     operator.call(Method::DELETE, workload, None).await.unwrap();
-    assert_eq!(desk.send(&token).await, 401);
-    assert_eq!(desk.told(&jwt).await, (400, "invalid_grant".into()));
+    assert_eq!(test.send(&token).await, 401);
+    assert_eq!(test.status_and_error(&jwt).await, (400, "invalid_grant".into()));
     let body = json!({ "issuer": ISSUER, "subject": "repo:acme/shop", "service": "acme/bot" });
     operator.call(Method::PUT, "/v1/workloads", Some(&body)).await.unwrap();
-    assert_eq!(desk.send(&token).await, 401, "it is another service now");
+    assert_eq!(test.send(&token).await, 401, "it is another service now");
     let body = json!({ "issuer": ISSUER, "subject": "repo:acme/shop", "service": "acme/billing" });
     operator.call(Method::PUT, "/v1/workloads", Some(&body)).await.unwrap();
-    assert_eq!(desk.send(&token).await, 202);
+    assert_eq!(test.send(&token).await, 202);
     operator.call(Method::DELETE, "/v1/issuers?issuer=https://ci.example", None).await.unwrap();
-    assert_eq!(desk.send(&token).await, 401);
-    assert_eq!(desk.told(&jwt).await, (400, "invalid_grant".into()));
-    assert!(desk.node.get("/v1/workloads").await["items"].as_array().unwrap().is_empty());
+    assert_eq!(test.send(&token).await, 401);
+    assert_eq!(test.status_and_error(&jwt).await, (400, "invalid_grant".into()));
+    assert!(test.node.get("/v1/workloads").await["items"].as_array().unwrap().is_empty());
 }
 
 /// REG-7
 #[tokio::test]
-async fn what_is_not_wholly_right_is_not_exchanged() {
-    let desk = Desk::set().await;
+async fn invalid_assertion_is_not_exchanged() {
+    let test = WorkloadTest::start().await;
     let with = |member: &str, value: Value| {
         let mut claims = claims();
         claims[member] = value;
-        desk.signer.sign("k1", &claims)
+        test.signer.sign("k1", &claims)
     };
     let none = URL_SAFE_NO_PAD.encode(r#"{"alg":"none"}"#);
     let payload = URL_SAFE_NO_PAD.encode(claims().to_string());
-    let right = desk.signer.sign("k1", &claims());
-    for (what, assertion) in [
+    let right = test.signer.sign("k1", &claims());
+    for (case, assertion) in [
         ("another audience", with("aud", json!("other"))),
         ("no audience", with("aud", Value::Null)),
         ("ended", with("exp", json!(now() - 60))),
@@ -195,60 +196,60 @@ async fn what_is_not_wholly_right_is_not_exchanged() {
         ("another issuer", with("iss", json!("https://evil.example"))),
         ("another key", Signer::ed25519().sign("k1", &claims())),
         ("another kind of key", Signer::p256().sign("k1", &claims())),
-        ("an unknown key", desk.signer.sign("k2", &claims())),
+        ("an unknown key", test.signer.sign("k2", &claims())),
         ("no signature", format!("{none}.{payload}.")),
         ("cut off", right[..right.len() - 2].to_owned()),
         ("nonsense", "nonsense".to_owned()),
         ("nothing", String::new()),
     ] {
-        assert_eq!(desk.told(&assertion).await, (400, "invalid_grant".into()), "{what}");
+        assert_eq!(test.status_and_error(&assertion).await, (400, "invalid_grant".into()), "{case}");
     }
-    let (status, document) = desk.ask(&[("grant_type", JWT_BEARER)]).await;
+    let (status, document) = test.ask(&[("grant_type", JWT_BEARER)]).await;
     assert_eq!((status, &document["error"]), (400, &json!("invalid_request")));
     let both = [("grant_type", JWT_BEARER), ("assertion", right.as_str()), ("client_secret", "x")];
-    assert_eq!(desk.ask(&both).await.0, 400);
-    assert_eq!(desk.exchange(&right).await.0, 200, "the right one still is");
+    assert_eq!(test.ask(&both).await.0, 400);
+    assert_eq!(test.exchange(&right).await.0, 200, "the valid token is still exchanged");
 }
 
 /// REG-7, PIP-1
 #[tokio::test]
-async fn guessing_at_assertions_is_throttled() {
-    let desk = Desk::set().await;
+async fn assertion_guessing_is_throttled() {
+    let test = WorkloadTest::start().await;
     for _ in 0..bounds::AUTH_FAILURES_MAX {
-        assert_eq!(desk.told("guess").await.0, 400);
+        assert_eq!(test.status_and_error("guess").await.0, 400);
     }
-    let (status, document) = desk.exchange("guess").await;
+    let (status, document) = test.exchange("guess").await;
     assert_eq!((status, &document["reason"]), (429, &json!("auth_throttled")));
-    assert_eq!(desk.exchange(&desk.signer.sign("k1", &claims())).await.0, 200);
+    assert_eq!(test.exchange(&test.signer.sign("k1", &claims())).await.0, 200);
 }
 
-/// REG-7: keys are rotated by their issuer, without a word to anybody.
+/// REG-7: an issuer rotates its keys without notice, so the gateway reads a changed file again.
 #[tokio::test]
-async fn a_file_of_keys_is_read_again_when_it_changes() {
-    let desk = Desk::set().await;
-    desk.token().await;
+async fn changed_key_file_is_read_again() {
+    let test = WorkloadTest::start().await;
+    test.token().await;
     let next = Signer::p256();
     let by_next = next.sign("k2", &claims());
-    assert_eq!(desk.told(&by_next).await.0, 400);
-    desk.publish(&[desk.signer.jwk("k1"), next.jwk("k2")]);
-    assert_eq!(desk.exchange(&by_next).await.0, 200);
-    desk.token().await;
-    desk.publish(&[next.jwk("k2")]);
+    assert_eq!(test.status_and_error(&by_next).await.0, 400);
+    test.publish(&[test.signer.jwk("k1"), next.jwk("k2")]);
+    assert_eq!(test.exchange(&by_next).await.0, 200);
+    test.token().await;
+    test.publish(&[next.jwk("k2")]);
     assert_eq!(
-        desk.told(&desk.signer.sign("k1", &claims())).await.0,
+        test.status_and_error(&test.signer.sign("k1", &claims())).await.0,
         400,
-        "a withdrawn key is good for nothing"
+        "tokens of a withdrawn key are refused"
     );
     for content in ["not json".to_owned(), " ".repeat(70_000)] {
-        std::fs::write(&desk.keys, content).unwrap();
-        let (status, document) = desk.exchange(&by_next).await;
+        std::fs::write(&test.keys, content).unwrap();
+        let (status, document) = test.exchange(&by_next).await;
         assert_eq!((status, &document["reason"]), (503, &json!("unavailable")));
     }
-    std::fs::remove_file(&desk.keys).unwrap();
-    assert_eq!(desk.exchange(&by_next).await.0, 503);
+    std::fs::remove_file(&test.keys).unwrap();
+    assert_eq!(test.exchange(&by_next).await.0, 503);
 }
 
-/// Serves whatever answer it is given, one request a connection, and counts.
+/// An HTTP server of keys for one request per connection. It counts the requests.
 struct KeyServer {
     url: String,
     answer: Arc<Mutex<String>>,
@@ -260,7 +261,7 @@ impl KeyServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/jwks", listener.local_addr().unwrap());
         let (answer, asked) = (Arc::new(Mutex::new(String::new())), Arc::new(AtomicUsize::new(0)));
-        let (told, counted) = (Arc::clone(&answer), Arc::clone(&asked));
+        let (current, counted) = (Arc::clone(&answer), Arc::clone(&asked));
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let mut reader = BufReader::new(&stream);
@@ -269,14 +270,14 @@ impl KeyServer {
                     line.clear();
                 }
                 counted.fetch_add(1, Ordering::SeqCst);
-                let answer = told.lock().unwrap().clone();
+                let answer = current.lock().unwrap().clone();
                 let _ = (&stream).write_all(answer.as_bytes());
             }
         });
         Self { url, answer, asked }
     }
 
-    fn say(&self, status: &str, headers: &str, body: &str) {
+    fn answer_with(&self, status: &str, headers: &str, body: &str) {
         let length = body.len();
         let answer = format!(
             "HTTP/1.1 {status}\r\n{headers}Connection: close\r\nContent-Length: {length}\r\n\r\n{body}"
@@ -291,29 +292,29 @@ impl KeyServer {
 
 /// REG-7, QUA-6
 #[tokio::test]
-async fn keys_under_a_url_are_fetched_once_and_unknown_ones_do_not_make_it_a_flood() {
+async fn key_url_is_fetched_once_despite_unknown_key_ids() {
     let server = KeyServer::start();
     let node = Node::launch(&Launch::default().set("OUTGOING_ALLOWED", "127.0.0.0/8"));
     let cast = node.cast().await;
-    let desk = Desk { keys: PathBuf::new(), node, cast, signer: Signer::p256() };
-    desk.trust(&json!({ "url": server.url })).await;
+    let test = WorkloadTest { keys: PathBuf::new(), node, cast, signer: Signer::p256() };
+    test.trust(&json!({ "url": server.url })).await;
     let workload = json!({ "issuer": ISSUER, "subject": "repo:acme/shop", "service": "acme/billing" });
-    desk.node.operator().call(Method::PUT, "/v1/workloads", Some(&workload)).await.unwrap();
-    let right = desk.signer.sign("k1", &claims());
+    test.node.operator().call(Method::PUT, "/v1/workloads", Some(&workload)).await.unwrap();
+    let right = test.signer.sign("k1", &claims());
 
-    let set = json!({ "keys": [desk.signer.jwk("k1")] }).to_string();
-    server.say("200 OK", "", &set);
+    let set = json!({ "keys": [test.signer.jwk("k1")] }).to_string();
+    server.answer_with("200 OK", "", &set);
     for _ in 0..3 {
-        let token = desk.token().await;
-        assert_eq!(desk.send(&token).await, 202);
+        let token = test.token().await;
+        assert_eq!(test.send(&token).await, 202);
     }
     assert_eq!(server.asked(), 1);
     for n in 0..5 {
-        assert_eq!(desk.told(&desk.signer.sign(&format!("unknown-{n}"), &claims())).await.0, 400);
+        assert_eq!(test.status_and_error(&test.signer.sign(&format!("unknown-{n}"), &claims())).await.0, 400);
     }
-    assert_eq!(server.asked(), 1, "it was asked within this minute");
+    assert_eq!(server.asked(), 1, "the keys were fetched within this minute");
 
-    // Another place, which redirects, fails, or says too much: the keys cannot be had.
+    // A server that redirects, fails, or sends too much: the gateway cannot fetch the keys.
     for (status, headers, body) in [
         ("302 Found", format!("Location: {}\r\n", server.url), String::new()),
         ("500 Oops", String::new(), set.clone()),
@@ -321,18 +322,18 @@ async fn keys_under_a_url_are_fetched_once_and_unknown_ones_do_not_make_it_a_flo
         ("200 OK", String::new(), "not json".to_owned()),
     ] {
         let other = KeyServer::start();
-        other.say(status, &headers, &body);
-        desk.trust(&json!({ "url": other.url })).await;
+        other.answer_with(status, &headers, &body);
+        test.trust(&json!({ "url": other.url })).await;
         let before = server.asked();
-        assert_eq!(desk.exchange(&right).await.0, 503, "{status}");
-        assert_eq!(desk.exchange(&right).await.0, 503, "{status}");
+        assert_eq!(test.exchange(&right).await.0, 503, "{status}");
+        assert_eq!(test.exchange(&right).await.0, 503, "{status}");
         assert_eq!((other.asked(), server.asked()), (1, before), "{status}: not again at once");
     }
 }
 
 /// QUA-6
 #[tokio::test]
-async fn keys_are_not_fetched_from_where_nobody_outside_could() {
+async fn keys_are_not_fetched_from_private_addresses() {
     let node = Node::start();
     for url in [
         "http://keys.example/jwks",
@@ -353,10 +354,10 @@ async fn keys_are_not_fetched_from_where_nobody_outside_could() {
         assert_eq!((status, &problem["reason"]), (400, &json!("invalid_request")), "{url}");
         assert!(!problem.to_string().contains("secret"));
     }
-    // A name passes, and what it stands for does not.
+    // The registry accepts a name; the call to a name that resolves to a private address is refused.
     let cast = node.cast().await;
-    let desk = Desk { keys: PathBuf::new(), node, cast, signer: Signer::p256() };
-    desk.trust(&json!({ "url": "https://localhost:1/jwks" })).await;
-    assert_eq!(desk.exchange(&desk.signer.sign("k1", &claims())).await.0, 503);
-    assert!(desk.node.said().contains("which may not be called"), "{}", desk.node.said());
+    let test = WorkloadTest { keys: PathBuf::new(), node, cast, signer: Signer::p256() };
+    test.trust(&json!({ "url": "https://localhost:1/jwks" })).await;
+    assert_eq!(test.exchange(&test.signer.sign("k1", &claims())).await.0, 503);
+    assert!(test.node.said().contains("which may not be called"), "{}", test.node.said());
 }

@@ -1,8 +1,10 @@
-//! What was posted years ago, seen from outside: with the archive up it is answered as on the first day, and with it down only
-//! the archived body waits (CLM-5, CLM-8, CLM-15 to CLM-17), and by what it was let in can be explained (PIP-11).
+//! Claims of postings that are years old: with the archive available the gateway answers them like new ones,
+//! and without it only answers with an archived body are refused until it is back (CLM-5, CLM-8, CLM-15 to
+//! CLM-17). The gateway can explain the decision about them (PIP-11).
 //!
-//! Nobody waits for years: a posting that a node took and answered is settled once more under an id of its own, as of then,
-//! in the store of the stopped node. From there on all is real: the archiver that moves it, and whatever is asked for.
+//! The test makes old postings in the store of a stopped node: it settles a posting that the node accepted
+//! and answered once more, under another id and with an old time. Everything else is real, such as the
+//! archiver that moves the posting.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,28 +30,28 @@ use crate::processor::Processor;
 
 const DAY: i64 = 86_400;
 
-/// A posting as it was taken and answered some days ago.
+/// A posting of some days ago, made from one that the node processed.
 struct Posting {
-    /// Under which it was really posted,
+    /// The id of the posting that the node processed.
     model: String,
-    /// and under which it was then.
+    /// The id of the old posting.
     id: String,
     days_ago: i64,
 }
 
-/// Settles a posting again as of then, and completes it with the answer that its model had.
-async fn post_then(store: &dyn Store, posting: &Posting) {
-    let then = Timestamp::parse(&seconds_from_now(-posting.days_ago * DAY)).unwrap();
+/// Settles an old posting with its time, and completes it with the response of its model.
+async fn post_in_the_past(store: &dyn Store, posting: &Posting) {
+    let posted_at = Timestamp::parse(&seconds_from_now(-posting.days_ago * DAY)).unwrap();
     let tenant = TenantName::new("acme").unwrap();
     let model = IdKey { id: MessageId::stored(&posting.model), tenant };
-    let claim = store.claims_of(&model, then).await.unwrap().remove(0).claim;
+    let claim = store.claims_of(&model, posted_at).await.unwrap().remove(0).claim;
     let logged = store.messages("acme", Serial(claim.message.0 - 1), 1).await.unwrap().remove(0);
     let progress = claim.progress.expect("its work is followed");
     let answer = store.answer(progress.delivery).await.unwrap();
     let mut message = logged.message;
-    (message.id, message.received_at) = (MessageId::stored(&posting.id), then);
+    (message.id, message.received_at) = (MessageId::stored(&posting.id), posted_at);
     let entries = store.load().await.unwrap().1;
-    let route = entries.into_iter().find_map(|it| match it {
+    let route = entries.into_iter().find_map(|entry| match entry {
         Entry::Subscription(route) => Some(Arc::new(BoundRoute::new(route))),
         _ => None,
     });
@@ -57,28 +59,29 @@ async fn post_then(store: &dyn Store, posting: &Posting) {
     let (places, known) = (Vec::new(), Vec::new());
     let intake = Intake { message, path: Decided::Slow, destinations, places, known, good_until };
     let (reply, settled) = tokio::sync::oneshot::channel();
-    store.settle(vec![intake], then, Box::new(|it| drop(reply.send(it))));
+    store.settle(vec![intake], posted_at, Box::new(|result| drop(reply.send(result))));
     settled.await.unwrap().unwrap();
     let queue = QueueKey::new("acme", &QueueName::new("paid").unwrap());
-    let work = store.receive(&queue, 1, Duration::from_secs(30), then).await.unwrap().remove(0);
+    let work = store.receive(&queue, 1, Duration::from_secs(30), posted_at).await.unwrap().remove(0);
     let report = Report {
         receipt: Receipt { delivery_id: work.delivery_id, fence: work.fence },
         ending: Ending::Completed { answer, reference: progress.reference, note: None },
-        retry: Retry::At(then),
+        retry: Retry::At(posted_at),
         kept_at: vec![PAID.into()],
         on_record: OnRecord::default(),
     };
-    store.finish(&queue, vec![report], "the gateway", then.plus(Duration::from_secs(1))).await.unwrap();
+    store.finish(&queue, vec![report], "the gateway", posted_at.plus(Duration::from_secs(1))).await.unwrap();
 }
 
 /// CLM-5, CLM-8, CLM-16, CLM-17, PIP-11
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_posted_years_ago_is_answered_and_only_its_body_waits_for_the_archive() {
+async fn old_posting_is_answered_and_only_its_body_needs_archive() {
     let processor = Processor::start().await;
     let folder = tempfile::tempdir().unwrap();
     let (archive, away) = (folder.path().join("archive"), folder.path().join("away"));
-    let place = |path: &Path| format!("file://{}", path.display());
-    let launch = Launch::default().set("OUTGOING_ALLOWED", "127.0.0.0/8").set("ARCHIVE_URL", place(&archive));
+    let file_url = |path: &Path| format!("file://{}", path.display());
+    let launch =
+        Launch::default().set("OUTGOING_ALLOWED", "127.0.0.0/8").set("ARCHIVE_URL", file_url(&archive));
     let mut books = Books::launched(&launch, http(&processor), json!({})).await;
     let mut postings = Vec::new();
     for days_ago in [401, 2520] {
@@ -89,14 +92,14 @@ async fn what_was_posted_years_ago_is_answered_and_only_its_body_waits_for_the_a
     books.node.stop();
     let store = books.node.engine().open(books.node.folder()).await;
     for posting in &postings {
-        post_then(&*store, posting).await;
+        post_in_the_past(&*store, posting).await;
     }
     store.close().await;
     drop(store);
     books.restart(&launch).await;
 
     for Posting { id, .. } in &postings {
-        let archived = eventually("it is moved to the archive", async || {
+        let archived = eventually("the posting is archived", async || {
             let found = books.look_up(id).await;
             found["claims"][0]["archivedAt"].is_string().then_some(found)
         });
@@ -108,20 +111,24 @@ async fn what_was_posted_years_ago_is_answered_and_only_its_body_waits_for_the_a
             std::fs::rename(&away, &archive).unwrap();
         }
         if !is_up {
-            // What a node has read of the archive lately it need not read again.
+            // The restart empties the node's cache of the archive.
             books.node.stop();
             std::fs::rename(&archive, &away).unwrap();
             books.restart(&launch).await;
         }
         for Posting { model, id, days_ago } in &postings {
             let first = books.send(model, 10).await;
-            assert_eq!(first.word(), (200, "COMPLETED"), "what is not in the archive waits for nothing");
+            assert_eq!(
+                first.word(),
+                (200, "COMPLETED"),
+                "a claim that is not archived does not wait for the archive"
+            );
             let replay = books.send(id, 10).await;
             let (status, explained) =
                 books.ask(Method::GET, &format!("/v1/messages/{id}/explain"), None).await;
             let steps = explained["steps"].as_array().unwrap();
-            let routed = |it: &&serde_json::Value| {
-                it["decision"].as_str().unwrap().starts_with(&format!("granted, and routed to {PAID}"))
+            let routed = |step: &&serde_json::Value| {
+                step["decision"].as_str().unwrap().starts_with(&format!("granted, and routed to {PAID}"))
             };
             let routed = steps.iter().find(routed).unwrap_or_else(|| panic!("{status}: {explained}"));
             let is_whole = routed["basis"]["correlation_id"].is_string();
@@ -143,6 +150,6 @@ async fn what_was_posted_years_ago_is_answered_and_only_its_body_waits_for_the_a
         }
         let (new, asked) = (new_id(), processor.asked().len());
         assert_eq!(books.send(&new, 12).await.word(), (201, "COMPLETED"), "up: {is_up}");
-        assert_eq!(processor.asked().len(), asked + 1, "nothing but the new one is posted");
+        assert_eq!(processor.asked().len(), asked + 1, "only the new event is posted");
     }
 }

@@ -1,5 +1,5 @@
-//! Backup beside a running node, and restore (ENG-2): what it contains, what it says it cannot, and that no
-//! number means two things afterwards.
+//! Backup beside a running node, and restore (ENG-2): the content of a backup, the restore's message about
+//! missing content, and serials that are never used twice.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::node::{Draft, Launch, Node, drain, new_id, post, seconds_from_now};
 use crate::patience::eventually;
 use crate::shell::Shell;
 
-async fn send(client: &Client, cast: &crate::node::Cast) -> (String, i64) {
+async fn send_pay(client: &Client, cast: &crate::node::Cast) -> (String, i64) {
     let draft = Draft::new("pay", &new_id());
     let (status, answer) = post(client, draft.sign(&cast.billing)).await;
     assert_eq!(status, 202, "{answer}");
@@ -22,18 +22,18 @@ async fn send(client: &Client, cast: &crate::node::Cast) -> (String, i64) {
 }
 
 async fn status(node: &Node) -> Value {
-    node.operator().call(Method::GET, "/v1/status", None).await.expect("the node tells")
+    node.operator().call(Method::GET, "/v1/status", None).await.expect("the node answers")
 }
 
 /// ENG-2, DLV-3, REG-5
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_backup_under_load_is_restored_with_all_it_contained_and_no_number_is_given_twice() {
+async fn backup_under_load_restores_fully_and_reuses_no_serial() {
     let node = Node::start();
     let cast = Arc::new(node.cast().await);
     let billing = Arc::new(node.client(&cast.billing));
     let mut before = Vec::new();
     for _ in 0..10 {
-        before.push(send(&billing, &cast).await.0);
+        before.push(send_pay(&billing, &cast).await.0);
     }
     let stop = Arc::new(AtomicBool::new(false));
     let load = tokio::spawn({
@@ -41,7 +41,7 @@ async fn a_backup_under_load_is_restored_with_all_it_contained_and_no_number_is_
         async move {
             let mut sent = Vec::new();
             while !stop.load(Ordering::Relaxed) || sent.is_empty() {
-                sent.push(send(&billing, &cast).await);
+                sent.push(send_pay(&billing, &cast).await);
             }
             sent
         }
@@ -55,7 +55,7 @@ async fn a_backup_under_load_is_restored_with_all_it_contained_and_no_number_is_
     assert!(made.json()["bytes"].as_u64().is_some_and(|bytes| bytes > 0));
     let existing = shell.run(&format!("backup --data {data} --to {copy}"));
     assert_eq!((existing.code, existing.err.contains("exists already")), (Some(1), true));
-    sent.push(send(&billing, &cast).await);
+    sent.push(send_pay(&billing, &cast).await);
     let old = status(&node).await;
 
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
@@ -84,22 +84,25 @@ async fn a_backup_under_load_is_restored_with_all_it_contained_and_no_number_is_
     let given: HashSet<_> = sent.iter().map(|(_, delivery)| *delivery).collect();
     let mut fresh = Vec::new();
     for _ in 0..5 {
-        let (id, delivery) = send(&billing, &cast).await;
+        let (id, delivery) = send_pay(&billing, &cast).await;
         assert!(
-            !given.contains(&delivery) && given.iter().all(|it| *it < delivery),
+            !given.contains(&delivery) && given.iter().all(|number| *number < delivery),
             "{delivery} was given before"
         );
         fresh.push(id);
     }
     let delivered = drain(&other.client(&cast.bot), "pay-inbox").await;
-    let ids: HashSet<_> = delivered.iter().filter_map(|it| it.message.id()).collect();
+    let ids: HashSet<_> = delivered.iter().filter_map(|delivery| delivery.message.id()).collect();
     assert!(
         before.iter().chain(&fresh).all(|id| ids.contains(id.as_str())),
-        "what was acknowledged before is there"
+        "every message from before the backup is delivered"
     );
     let known: HashSet<_> =
         before.iter().chain(&fresh).chain(sent.iter().map(|(id, _)| id)).map(String::as_str).collect();
-    assert!(ids.is_subset(&known) && delivered.len() == ids.len(), "and nothing else, and nothing twice");
+    assert!(
+        ids.is_subset(&known) && delivered.len() == ids.len(),
+        "only known messages are delivered, each once"
+    );
     for delivery in &delivered {
         let id = delivery.message.id().unwrap_or_default();
         if let Some((sent, _)) = sent.iter().find(|(_, number)| *number == delivery.delivery_id.0) {
@@ -112,20 +115,20 @@ async fn a_backup_under_load_is_restored_with_all_it_contained_and_no_number_is_
             .send(Method::PUT, "/v1/tenants/acme", Some(b"{\"contact\":\"x\"}".to_vec()), "application/json")
             .await,
     );
-    assert_eq!(code, 200, "the registry goes on from its raised version");
+    assert_eq!(code, 200, "the registry accepts changes after its raised version");
     whole_after_a_restore(&other, &skipped).await;
 }
 
 /// ENG-2
 #[tokio::test]
-async fn a_restore_says_what_a_backup_cannot_contain() {
+async fn restore_lists_what_a_backup_cannot_contain() {
     let node = Node::start();
     let cast = node.cast().await;
-    send(&node.client(&cast.billing), &cast).await;
+    send_pay(&node.client(&cast.billing), &cast).await;
     let shell = Shell::new();
     let copy = shell.path("copy.db");
     shell.run(&format!("backup --data {} --to {copy}", node.data().display()));
-    let told = shell.run(&format!("restore --from {copy} --data restored")).out;
+    let message = shell.run(&format!("restore --from {copy} --data restored")).out;
     for word in [
         "newest_commit",
         "What happened after",
@@ -138,14 +141,15 @@ async fn a_restore_says_what_a_backup_cannot_contain() {
         "snavio restore --takes-over-archive --data restored",
         "platform.key",
     ] {
-        assert!(told.contains(word), "{word} is not said in:\n{told}");
+        assert!(message.contains(word), "{word} is missing in:\n{message}");
     }
 }
 
-/// CLM-18, ENG-2: over one archive two stores would delete what only the other points to, so a restored one leaves it alone.
+/// CLM-18, ENG-2: of two stores over one archive each would delete objects that only the other refers to. So
+/// a restored store does not use the archive until an operator says that it is its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restored_store_leaves_the_archive_alone_until_it_is_told_that_it_is_its_own() {
-    const ALONE: &str = "nothing is moved, rewritten or deleted in the archive";
+async fn restored_store_leaves_archive_alone_until_take_over() {
+    const WARNING: &str = "nothing is moved, rewritten or deleted in the archive";
     let archive = tempfile::tempdir().expect("a temporary folder can be made");
     let launch = Launch::default().set("ARCHIVE_URL", format!("file://{}", archive.path().display()));
     let node = Node::launch(&launch);
@@ -162,28 +166,36 @@ async fn a_restored_store_leaves_the_archive_alone_until_it_is_told_that_it_is_i
         std::fs::copy(node.data().join(file), to).expect("the secrets are moved by hand");
     }
     let mut other = Node::launch_in(folder, &launch);
-    eventually("it is told of", async || other.said().contains(ALONE).then_some(())).await;
+    eventually("the node reports that it does not use the archive", async || {
+        other.said().contains(WARNING).then_some(())
+    })
+    .await;
     let running = shell.run(&format!("restore --takes-over-archive --data {data}"));
     assert!(running.code == Some(1) && running.err.contains("is in use"), "{running:?}");
     other.stop();
     for was_doubted in [true, false] {
-        let told = shell.run(&format!("restore --takes-over-archive --data {data} --output json"));
-        assert_eq!((told.code, &told.json()["was_doubted"]), (Some(0), &json!(was_doubted)), "{told:?}");
+        let taken_over = shell.run(&format!("restore --takes-over-archive --data {data} --output json"));
+        assert_eq!(
+            (taken_over.code, &taken_over.json()["was_doubted"]),
+            (Some(0), &json!(was_doubted)),
+            "{taken_over:?}"
+        );
     }
-    let said = other.said().matches(ALONE).count();
+    let warnings = other.said().matches(WARNING).count();
     other.restart(&launch);
-    // The archiver looks at once, and leaves no other trace where it may use the archive.
+    // The archiver checks at its start. If it may use the archive, the missing warning is the only trace of
+    // that.
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
-    assert!(other.said().matches(ALONE).count() <= said, "{}", other.said());
-    let deeds = |items: &[Value]| items.iter().any(|it| it["action"] == "archive.take_over");
-    other.items("/v1/audit", deeds).await;
+    assert!(other.said().matches(WARNING).count() <= warnings, "{}", other.said());
+    let has_take_over = |items: &[Value]| items.iter().any(|action| action["action"] == "archive.take_over");
+    other.items("/v1/audit", has_take_over).await;
     let neither = shell.run(&format!("restore --data {data}"));
     assert_eq!(neither.code, Some(2), "{neither:?}");
 }
 
 /// ENG-2
 #[tokio::test]
-async fn a_restore_overwrites_nothing_and_takes_nothing_damaged() {
+async fn restore_overwrites_nothing_and_refuses_damaged_backups() {
     let node = Node::start();
     node.cast().await;
     let shell = Shell::new();
@@ -201,49 +213,50 @@ async fn a_restore_overwrites_nothing_and_takes_nothing_damaged() {
     let mut overwritten = whole.clone();
     overwritten[4096..6 * 4096].fill(0xff);
     let no_store = b"only a text, and not a short one".to_vec();
-    for (what, bytes) in
+    for (case, bytes) in
         [("torn", torn), ("overwritten", overwritten), ("text", no_store), ("empty", Vec::new())]
     {
-        let file = shell.path(what);
+        let file = shell.path(case);
         std::fs::write(&file, bytes).expect("a file can be written");
-        let folder = shell.folder.path().join(format!("from-{what}"));
+        let folder = shell.folder.path().join(format!("from-{case}"));
         let refused = shell.run(&format!("restore --from {file} --data {}", folder.display()));
-        assert_eq!(refused.code, Some(1), "{what}: {refused:?}");
-        assert!(!folder.join("snavio.db").exists(), "{what}: nothing that looks like a store is left");
+        assert_eq!(refused.code, Some(1), "{case}: {refused:?}");
+        assert!(!folder.join("snavio.db").exists(), "{case}: no file that looks like a store is left");
     }
 }
 
 /// ENG-2
 #[tokio::test]
-async fn a_store_and_its_copies_are_for_their_owner_alone() {
+async fn store_and_copies_are_readable_only_by_owner() {
     use std::os::unix::fs::PermissionsExt;
 
     let careless = ["sh", "-c", "umask 022; exec \"$0\" \"$@\""].map(str::to_owned).to_vec();
     let node = Node::launch(&Launch::under(careless));
     let cast = node.cast().await;
-    send(&node.client(&cast.billing), &cast).await;
+    send_pay(&node.client(&cast.billing), &cast).await;
     let shell = Shell::new();
     let copy = shell.path("copy.db");
     shell.run(&format!("backup --data {} --to {copy}", node.data().display()));
-    // A copy that travelled may be open to all; what is restored from it is not.
+    // A copy may become readable for all on its way; the store that is restored from it is not.
     std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o644)).unwrap();
     let second = shell.path("second.db");
     shell.run(&format!("backup --data {} --to {second}", node.data().display()));
     let restored = shell.folder.path().join("restored");
     shell.run(&format!("restore --from {copy} --data {}", restored.display()));
-    let of = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     for folder in [node.data(), restored.clone()] {
-        assert_eq!(of(&folder), 0o700, "{}", folder.display());
+        assert_eq!(mode(&folder), 0o700, "{}", folder.display());
     }
-    let live = ["snavio.db", "snavio.db-wal", "snavio.db-shm", "snavio.lock"].map(|it| node.data().join(it));
+    let live =
+        ["snavio.db", "snavio.db-wal", "snavio.db-shm", "snavio.lock"].map(|file| node.data().join(file));
     for file in live.iter().chain([&second.into(), &restored.join("snavio.db")]) {
-        assert_eq!(of(file), 0o600, "{}", file.display());
+        assert_eq!(mode(file), 0o600, "{}", file.display());
     }
 }
 
 /// Command line (10-interfaces)
 #[test]
-fn copies_that_cannot_be_made_name_the_file() {
+fn failed_backup_and_restore_name_the_file() {
     let node = Node::start();
     let shell = Shell::new();
     let ended = shell.run(&format!("backup --data {} --to /nonexist/b.db", node.data().display()));

@@ -1,4 +1,4 @@
-//! The bench itself: that it runs, and that its report adds up. What it measures is not judged here.
+//! The bench runs, and the counts in its report are consistent. The test does not judge the measured figures.
 
 use std::process::{Command, Stdio};
 
@@ -8,7 +8,7 @@ use crate::node::binary;
 
 /// QUA-11
 #[test]
-fn a_quick_bench_accounts_for_every_message() {
+fn quick_bench_accounts_for_every_message() {
     let report = bench(&["--quick", "--seconds", "0.1", "--messages", "400", "--routes", "strict"]);
     assert!(report["machine"]["flush_micros"].as_u64().unwrap() > 0);
     assert_eq!((&report["settings"]["rounds"], &report["settings"]["preloaded"]), (&1.into(), &0.into()));
@@ -37,7 +37,7 @@ fn a_quick_bench_accounts_for_every_message() {
 
 /// QUA-11
 #[test]
-fn a_store_can_be_filled_first() {
+fn bench_can_preload_the_store() {
     let arguments = ["--routes", "strict", "--batch", "10", "--connections", "2", "--rounds", "1"];
     let more = ["--seconds", "20", "--messages", "100", "--preload", "700", "--random-ids", "--consume"];
     let report = bench(&[&arguments[..], &more].concat());
@@ -50,12 +50,12 @@ fn a_store_can_be_filled_first() {
 
 fn bench(arguments: &[&str]) -> Value {
     let mut command = Command::new(binary());
-    let ran = command.args(["bench", "--output", "json"]).args(arguments).stdin(Stdio::null()).output();
-    let ran = ran.expect("the bench runs");
-    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-    serde_json::from_slice(&ran.stdout).expect("the report is JSON")
+    let output = command.args(["bench", "--output", "json"]).args(arguments).stdin(Stdio::null()).output();
+    let output = output.expect("the bench runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("the report is JSON")
 }
 
 fn count(round: &Value, name: &str) -> u64 {
-    round[name].as_u64().unwrap_or_else(|| panic!("{name} is a count: {round}"))
+    round[name].as_u64().unwrap_or_else(|| panic!("{name} is not a count: {round}"))
 }

@@ -1,4 +1,4 @@
-//! `snavio doctor` looks at what a node on the embedded engine would find.
+//! `snavio doctor` checks the same conditions that a node on the embedded engine would meet.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::shell::Shell;
 
 /// Command line (10-interfaces)
 #[test]
-fn doctor_finds_what_is_wrong_and_says_how_to_mend_it() {
+fn doctor_reports_each_problem_with_its_fix() {
     use std::os::unix::fs::PermissionsExt;
 
     let shell = Shell::new();
@@ -15,10 +15,10 @@ fn doctor_finds_what_is_wrong_and_says_how_to_mend_it() {
     assert_eq!(ended.code, Some(1));
     assert!(ended.json().to_string().contains("gate.dispatch"), "{}", ended.out);
 
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let port = taken.local_addr().expect("it has an address");
-    let taken_too = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let admin_port = taken_too.local_addr().expect("it has an address");
+    let occupied = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let port = occupied.local_addr().expect("it has an address");
+    let admin_occupied = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let admin_port = admin_occupied.local_addr().expect("it has an address");
     let settings = format!(
         "[server]\nlisten = \"{port}\"\ntls_cert = \"no.pem\"\ntls_key = \"no.pem\"\n[admin]\nlisten = \"{admin_port}\"\n\
          [store]\nurl = \"embedded:data\"\ndisk_free_bytes_min = {}\n",
@@ -33,11 +33,11 @@ fn doctor_finds_what_is_wrong_and_says_how_to_mend_it() {
     let ended = shell.run(&format!("doctor --config {config} --output json"));
     assert_eq!(ended.code, Some(1));
     let findings = ended.json();
-    let of = |check: &str| {
-        let found = findings.as_array().into_iter().flatten().find(|it| it["check"] == check);
+    let finding_of = |check: &str| {
+        let found = findings.as_array().into_iter().flatten().find(|finding| finding["check"] == check);
         found.cloned().unwrap_or_else(|| panic!("no finding about {check} in {findings}"))
     };
-    for (check, word, mend) in [
+    for (check, word, fix) in [
         ("secrets", "platform.key is open to others", "chmod 600"),
         ("privacy", "data is open to others", "chmod 700"),
         ("port", "in use", "server.listen"),
@@ -47,10 +47,10 @@ fn doctor_finds_what_is_wrong_and_says_how_to_mend_it() {
         ("disk", "store.disk_free_bytes_min", "free some space"),
         ("clock", "cannot ask the store", "mend the store first"),
     ] {
-        let finding = of(check);
-        let (result, mended) =
+        let finding = finding_of(check);
+        let (result, advice) =
             (finding["result"].as_str().unwrap_or_default(), finding["mend"].as_str().unwrap_or_default());
-        assert!(result.contains(word) && mended.contains(mend), "{finding}");
+        assert!(result.contains(word) && advice.contains(fix), "{finding}");
     }
 
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).expect("its mode can be set");
@@ -58,14 +58,14 @@ fn doctor_finds_what_is_wrong_and_says_how_to_mend_it() {
     let findings = shell.run(&format!("doctor --config {config} --output json")).json();
     assert!(findings.to_string().contains("does not hold 32 bytes"), "{findings}");
 
-    drop(taken);
+    drop(occupied);
     std::fs::remove_file(&key).expect("it can be removed");
     std::fs::remove_file(shell.path("data/snavio.db")).expect("it can be removed");
     let settings = format!("[server]\nlisten = \"{port}\"\n[store]\nurl = \"embedded:data\"\n");
     let config = shell.write("snavio.toml", &settings);
     let findings = shell.run(&format!("doctor --config {config} --output json")).json();
     for check in ["secrets", "port", "store", "clock", "tls", "admin port"] {
-        let found = findings.as_array().into_iter().flatten().find(|it| it["check"] == check);
-        assert_eq!(found.map(|it| &it["result"]), Some(&json!("ok")), "{findings}");
+        let found = findings.as_array().into_iter().flatten().find(|finding| finding["check"] == check);
+        assert_eq!(found.map(|finding| &finding["result"]), Some(&json!("ok")), "{findings}");
     }
 }

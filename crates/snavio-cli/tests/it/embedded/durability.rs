@@ -1,4 +1,4 @@
-//! Flushes that were switched off, and a disk that is nearly full.
+//! Relaxed durability, and a disk that is nearly full.
 
 use reqwest::Method;
 
@@ -8,7 +8,7 @@ use crate::wire::http;
 
 /// TEL-9
 #[tokio::test]
-async fn too_little_disk_fails_readiness_and_not_liveness() {
+async fn low_disk_space_fails_readiness_and_not_liveness() {
     let node = Node::launch(&Launch::default().set("STORE_DISK_FREE_BYTES_MIN", i64::MAX));
     let (status, document) = readiness(&node).await;
     assert_eq!((status, &document["ready"]), (503, &false.into()));
@@ -18,7 +18,7 @@ async fn too_little_disk_fails_readiness_and_not_liveness() {
 
 /// PIP-12
 #[tokio::test]
-async fn a_relaxed_node_says_so_in_health_and_in_every_acknowledgement() {
+async fn relaxed_node_says_so_in_health_and_every_answer() {
     let node = Node::launch(&Launch::default().set("STORE_FLUSH", false).set("STORE_RELAXED", true));
     assert_eq!(readiness(&node).await.1["durability"], "relaxed");
     let cast = node.cast().await;
@@ -33,7 +33,7 @@ async fn a_relaxed_node_says_so_in_health_and_in_every_acknowledgement() {
 
 /// PIP-12
 #[test]
-fn a_node_without_flushes_does_not_start_unless_told_to() {
+fn node_without_flushes_needs_relaxed_mode_to_start() {
     let folder = tempfile::tempdir().unwrap();
     let mut node = Node::try_launch_in(folder, &Launch::default().set("STORE_FLUSH", false));
     assert_eq!(node.wait().code(), Some(1));

@@ -1,5 +1,5 @@
-//! A write-ahead log that was damaged, deleted or separated from its database: a node must not serve over it and drop
-//! acknowledged commits without a message (QUA-1).
+//! A write-ahead log that was damaged, deleted or separated from its database: a node must not serve over it
+//! and silently drop acknowledged commits (QUA-1).
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -18,12 +18,12 @@ use super::crash::{Choices, is_long};
 use crate::node::{Draft, Launch, Node, binary, new_id, post};
 use crate::shell::Shell;
 
-/// A killed node, and the ids that it acknowledged, in their order.
+/// Returns a killed node and the ids that it acknowledged, in order.
 async fn killed_node(messages: usize) -> (Node, Vec<String>) {
     let mut node = Node::start();
     let cast = node.cast().await;
     let billing = node.client(&cast.billing);
-    let reader = reader(&node.data());
+    let reader = open_log_reader(&node.data());
     let mut acknowledged = Vec::new();
     for number in 0..messages {
         let draft = Draft::new(if number % 2 == 0 { "pay" } else { "notify" }, &new_id());
@@ -40,12 +40,12 @@ async fn killed_node(messages: usize) -> (Node, Vec<String>) {
     (node, acknowledged)
 }
 
-/// A reader that keeps the log from starting over: all commits from now on stay in it, however slow the machine is.
-fn reader(data: &Path) -> Connection {
+/// Opens a reader that keeps the log from starting over, so that all later commits stay in it on any machine.
+fn open_log_reader(data: &Path) -> Connection {
     let file = data.join("snavio.db");
     let reader =
         Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY).expect("the store opens");
-    // The log stays when this is the last connection.
+    // Without this setting SQLite would remove the log when the last connection closes.
     reader.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).expect("a setting");
     reader.execute_batch("BEGIN; SELECT count(*) FROM message").expect("the store can be read");
     reader
@@ -64,7 +64,7 @@ fn flip(file: &Path, bit: u64) {
     std::fs::write(file, bytes).expect("the log can be written");
 }
 
-/// The ids of all messages in a store, which is closed again.
+/// The ids of all messages in a store. Closes the store.
 async fn ids_in(store: EmbeddedStore) -> HashSet<String> {
     let (mut ids, mut after) = (HashSet::new(), Serial(0));
     loop {
@@ -85,7 +85,7 @@ fn missing(acknowledged: &[String], ids: &HashSet<String>) -> Vec<usize> {
     (0..acknowledged.len()).filter(|number| !ids.contains(&acknowledged[*number])).collect()
 }
 
-/// The outcomes for the damaged logs of one killed node.
+/// Counts of the results for the damaged logs of one killed node.
 #[derive(Debug, Default)]
 struct Outcomes {
     refused: usize,
@@ -96,13 +96,13 @@ struct Outcomes {
 }
 
 impl Outcomes {
-    /// Damages a copy of a killed node's log and opens it. No acknowledged message may be missing without a refusal, but for
-    /// that of the last commit, which cannot be told from one that was under way.
+    /// Damages a copy of a killed node's log and opens it. Without a refusal no acknowledged message may be
+    /// missing, except that of the last commit: damage to it looks like a commit that was under way.
     async fn try_damage(
         &mut self,
         data: &Path,
         acknowledged: &[String],
-        what: &str,
+        case: &str,
         damage: impl Fn(&mut [u8]),
     ) {
         let folder = copy_of(data);
@@ -116,13 +116,13 @@ impl Outcomes {
             Ok(store) => {
                 self.served += 1;
                 let missing = missing(acknowledged, &ids_in(store).await);
-                assert!(is_whole(&missing), "{what}: {missing:?} are lost");
+                assert!(is_whole(&missing), "{case}: {missing:?} are lost");
                 return;
             }
             Err(error @ OpenError::Log { .. }) => {
                 assert!(error.to_string().contains("snavio recover"), "{error}");
             }
-            Err(error) => panic!("{what}: {error:?}"),
+            Err(error) => panic!("{case}: {error:?}"),
         }
         self.refused += 1;
         let act = Act { who: "operator".to_owned(), why: String::new(), at: Timestamp(1) };
@@ -131,17 +131,17 @@ impl Outcomes {
             self.unusable += 1;
             return;
         };
-        let told = recovery.contents(kept).expect("what is kept is told").clone();
+        let answer = recovery.contents(kept).expect("the recovery lists the kept content").clone();
         recovery.apply(kept, act).expect("the store can be recovered");
         let ids = ids_in(open(&data).expect("it opens")).await;
-        assert_eq!(ids.len() as i64, told.messages, "{what}");
-        if kept == Kept::Readable || !told.lost_pages.is_empty() {
+        assert_eq!(ids.len() as i64, answer.messages, "{case}");
+        if kept == Kept::Readable || !answer.lost_pages.is_empty() {
             self.recovered_readable += 1;
             return;
         }
         self.recovered_all += 1;
         let missing = missing(acknowledged, &ids);
-        assert!(is_whole(&missing), "{what}: {missing:?} are lost");
+        assert!(is_whole(&missing), "{case}: {missing:?} are lost");
     }
 }
 
@@ -155,8 +155,11 @@ async fn flipped_bit_in_the_log_is_refused_or_harmless() {
     let mut outcomes = Outcomes::default();
     for _ in 0..flips {
         let bit = choices.below(bits);
-        let flip = |bytes: &mut [u8]| bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
-        outcomes.try_damage(&node.data(), &acknowledged, &format!("bit {bit}"), flip).await;
+        let (data, case) = (node.data(), format!("bit {bit}"));
+        let damaged = outcomes.try_damage(&data, &acknowledged, &case, |bytes| {
+            bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+        });
+        damaged.await;
     }
     println!("flipped bits: {flips} in {} bytes: {outcomes:?}", bits / 8);
     assert!(outcomes.refused > flips / 2, "the damage went unnoticed: {outcomes:?}");
@@ -173,8 +176,11 @@ async fn overwritten_sector_in_the_log_is_refused_or_harmless() {
     let mut outcomes = Outcomes::default();
     for _ in 0..times {
         let at = (choices.below(sectors) * SECTOR) as usize;
-        let overwrite = |bytes: &mut [u8]| bytes[at..at + SECTOR as usize].fill(0x5a);
-        outcomes.try_damage(&node.data(), &acknowledged, &format!("sector at {at}"), overwrite).await;
+        let (data, case) = (node.data(), format!("sector at {at}"));
+        let damaged = outcomes.try_damage(&data, &acknowledged, &case, |bytes| {
+            bytes[at..at + SECTOR as usize].fill(0x5a);
+        });
+        damaged.await;
     }
     println!("overwritten sectors: {times}: {outcomes:?}");
     assert!(outcomes.refused > times / 2, "the damage went unnoticed: {outcomes:?}");
@@ -201,28 +207,30 @@ async fn damaged_log_is_named_by_every_opener_until_recovered() {
         format!("recover --data {data_argument}"),
     ] {
         let ended = shell.run(&line);
-        let said = format!("{}{}", ended.out, ended.err);
-        assert!(ended.code != Some(0) && said.contains("damaged at byte 4152"), "{line}: {ended:?}");
+        let output = format!("{}{}", ended.out, ended.err);
+        assert!(ended.code != Some(0) && output.contains("damaged at byte 4152"), "{line}: {ended:?}");
     }
     node.try_restart(&Launch::default());
     assert_eq!(node.wait().code(), Some(1));
-    let said = node.said();
-    assert!(said.contains("damaged at byte 4152") && said.contains("snavio recover --data"), "{said}");
+    let output = node.said();
+    assert!(output.contains("damaged at byte 4152") && output.contains("snavio recover --data"), "{output}");
     let after = [log, data.join("snavio.db")].map(|file| std::fs::read(file).expect("a file"));
-    assert!(before == after, "nothing was changed");
+    assert!(before == after, "no file was changed");
     let mut names =
         std::fs::read_dir(&data).expect("a folder").map(|entry| entry.expect("an entry").file_name());
-    assert!(names.all(|name| !name.to_string_lossy().starts_with("recovery-")), "nothing was copied unasked");
+    assert!(
+        names.all(|name| !name.to_string_lossy().starts_with("recovery-")),
+        "nothing is copied without the command recover"
+    );
 
     let recovered = shell.run(&format!("recover --data {data_argument} --yes --output json"));
     assert_eq!(recovered.code, Some(0), "{recovered:?}");
-    let told = recovered.json();
-    assert_eq!((&told["keep"], &told["all"]["messages"]), (&json!("all"), &json!(30)), "{told}");
-    let copied = std::fs::read(Path::new(told["copies"].as_str().expect("a folder")).join("snavio.db-wal"));
-    assert!(copied.expect("a copy") == before[0], "the log is kept as it was found");
+    let answer = recovered.json();
+    assert_eq!((&answer["keep"], &answer["all"]["messages"]), (&json!("all"), &json!(30)), "{answer}");
+    let copied = std::fs::read(Path::new(answer["copies"].as_str().expect("a folder")).join("snavio.db-wal"));
+    assert!(copied.expect("a copy") == before[0], "the copy of the log is unchanged");
     node.restart(&Launch::default());
-    let audited = |items: &[Value]| items.iter().any(|item| item["action"] == "store.recover");
-    node.items("/v1/audit", audited).await;
+    node.items("/v1/audit", |items| items.iter().any(|item| item["action"] == "store.recover")).await;
     assert!(node.said().contains("this store was recovered from a damaged log"), "{}", node.said());
     node.stop();
     let ids = ids_in(open(&data).expect("it opens")).await;
@@ -231,30 +239,29 @@ async fn damaged_log_is_named_by_every_opener_until_recovered() {
     assert_eq!((again.code, &again.json()["damage"]), (Some(0), &Value::Null), "{again:?}");
 }
 
-/// QUA-1: also where it is empty, as after a stop.
+/// QUA-1: an emptied log, like that after a clean stop, is refused too.
 #[tokio::test(flavor = "multi_thread")]
 async fn deleted_log_is_refused_after_an_unclean_end() {
     let (node, _) = killed_node(10).await;
-    let doctor = |data: &Path| Shell::new().run(&format!("doctor --data {} --output json", data.display()));
-    for what in ["deleted", "emptied"] {
+    for case in ["deleted", "emptied"] {
         let folder = copy_of(&node.data());
         let data = folder.path().join("data");
         let log = data.join("snavio.db-wal");
-        match what {
+        match case {
             "deleted" => std::fs::remove_file(log).expect("a log"),
             _ => std::fs::write(log, b"").expect("a log"),
         }
-        let refused = open(&data).map(|_| ()).expect_err(what);
-        assert!(matches!(refused, OpenError::Log { .. }), "{what}: {refused:?}");
-        let told = doctor(&data);
-        assert!(told.code == Some(1) && told.out.contains("snavio recover"), "{what}: {told:?}");
+        let refused = open(&data).map(|_| ()).expect_err(case);
+        assert!(matches!(refused, OpenError::Log { .. }), "{case}: {refused:?}");
+        let answer = Shell::new().run(&format!("doctor --data {} --output json", data.display()));
+        assert!(answer.code == Some(1) && answer.out.contains("snavio recover"), "{case}: {answer:?}");
         let recovered = Shell::new().run(&format!("recover --data {} --yes", data.display()));
         if recovered.code == Some(0) {
-            assert!(recovered.out.contains("may lie between two commits"), "{what}: {recovered:?}");
-            open(&data).expect(what).close().await;
+            assert!(recovered.out.contains("may lie between two commits"), "{case}: {recovered:?}");
+            open(&data).expect(case).close().await;
         } else {
-            // Killed amid a checkpoint: without its log the database is of two times.
-            assert!(recovered.err.contains("restore the last backup"), "{what}: {recovered:?}");
+            // The node was killed during a checkpoint, so without its log the database mixes two states.
+            assert!(recovered.err.contains("restore the last backup"), "{case}: {recovered:?}");
         }
     }
 }
@@ -275,8 +282,8 @@ async fn store_is_not_made_over_the_remains_of_another() {
         node.try_restart(&Launch::default());
         assert_eq!(node.wait().code(), Some(1));
         assert!(node.said().contains("snavio.db-wal"), "{}", node.said());
-        let told = Shell::new().run(&format!("doctor --data {} --output json", data.display()));
-        assert!(told.code == Some(1) && told.out.contains("is missing or empty"), "{told:?}");
+        let answer = Shell::new().run(&format!("doctor --data {} --output json", data.display()));
+        assert!(answer.code == Some(1) && answer.out.contains("is missing or empty"), "{answer:?}");
         assert!(std::fs::read(data.join("snavio.db-wal")).expect("a log") == log, "it is untouched");
     }
     std::fs::write(data.join("snavio.db"), database).expect("it can be written");
@@ -284,11 +291,11 @@ async fn store_is_not_made_over_the_remains_of_another() {
     node.stop();
     std::fs::remove_file(data.join("snavio.db")).expect("it can be removed");
     node.try_restart(&Launch::default());
-    assert_eq!(node.wait().code(), Some(1), "stopped or not, there was a store");
+    assert_eq!(node.wait().code(), Some(1), "a missing database is refused after a clean stop too");
     assert!(node.said().contains("snavio.position"), "{}", node.said());
 }
 
-/// REG-13: a first start that was interrupted can be repeated.
+/// REG-13: an interrupted first start can be repeated.
 #[tokio::test(flavor = "multi_thread")]
 async fn store_is_made_beside_a_key_alone() {
     let mut first = Node::start();
@@ -316,9 +323,9 @@ async fn second_process_is_refused_without_the_lock_file() {
         .stdin(Stdio::null())
         .output()
         .expect("a second process can be started");
-    let said = String::from_utf8_lossy(&second.stderr);
-    assert_eq!(second.status.code(), Some(1), "{said}");
-    assert!(said.contains("is in use by another process"), "{said}");
+    let output = String::from_utf8_lossy(&second.stderr);
+    assert_eq!(second.status.code(), Some(1), "{output}");
+    assert!(output.contains("is in use by another process"), "{output}");
     let backup = Shell::new();
     let copied =
         backup.run(&format!("backup --data {} --to {}", node.data().display(), backup.path("copy.db")));

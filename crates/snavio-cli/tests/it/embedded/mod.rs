@@ -1,5 +1,5 @@
-//! Tests of the embedded engine (ENG-2): its files, its threads and its flushes. They have no meaning on another one,
-//! so the run on another one leaves this module out by its name, and nothing else.
+//! Tests of the embedded engine (ENG-2): its files, threads and flushes. They do not apply to another engine,
+//! so a run on another engine skips exactly this module by its name.
 
 mod backup;
 mod bench;

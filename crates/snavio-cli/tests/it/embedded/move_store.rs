@@ -1,5 +1,5 @@
-//! From one node to a fleet: what an embedded store held is there, and its clients notice nothing but a pause
-//! (ENG-3, ENG-7).
+//! The move of an embedded store into a database (ENG-3, ENG-7): its records are there, and clients see only
+//! a pause.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::shell::Shell;
 
 /// ENG-3, CLM-4, DLV-3
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_of_a_moved_store_go_on_where_they_were() {
+async fn clients_of_moved_store_continue() {
     let mut node = Node::start();
     let cast = node.cast().await;
     let billing = node.client(&cast.billing);
@@ -24,8 +24,8 @@ async fn clients_of_a_moved_store_go_on_where_they_were() {
         assert_eq!(status, 202, "{answer}");
     }
     let bot = node.client(&cast.bot);
-    let held = bot.receive("pay-inbox", 1, Duration::from_secs(60), Duration::ZERO).await.unwrap();
-    let held: Vec<_> = held.iter().map(Delivery::receipt).collect();
+    let leased = bot.receive("pay-inbox", 1, Duration::from_secs(60), Duration::ZERO).await.unwrap();
+    let leased: Vec<_> = leased.iter().map(Delivery::receipt).collect();
 
     let shell = Shell::new();
     let database = Database::new();
@@ -47,7 +47,7 @@ async fn clients_of_a_moved_store_go_on_where_they_were() {
     assert_eq!(again.code, Some(1), "{again:?}");
     assert!(again.err.contains("empty"), "{again:?}");
 
-    the_old_folder_is_guarded(&shell, &node.data(), &database.url);
+    assert_old_folder_is_guarded(&shell, &node.data(), &database.url);
     let missing = Node::refused(&database, &Launch::default()).said();
     assert!(missing.contains("platform.key is missing"), "{missing}");
     let key = Launch::default().set("PLATFORM_KEY_FILE", node.secret("platform.key").display());
@@ -55,7 +55,7 @@ async fn clients_of_a_moved_store_go_on_where_they_were() {
     let (billing, bot) = (fleet.client(&cast.billing), fleet.client(&cast.bot));
     let (status, answer) = post(&billing, drafts[0].sign(&cast.billing)).await;
     assert_eq!((status, &answer["duplicate"]), (200, &json!(true)), "{answer}");
-    let fenced = bot.acknowledge("pay-inbox", &held).await.unwrap_err();
+    let fenced = bot.acknowledge("pay-inbox", &leased).await.unwrap_err();
     assert!(matches!(&fenced, ApiError::Refused { reason, .. } if reason == "fenced"), "{fenced:?}");
     let (status, answer) = post(&billing, Draft::new("pay", &new_id()).sign(&cast.billing)).await;
     assert_eq!(status, 202, "{answer}");
@@ -65,12 +65,12 @@ async fn clients_of_a_moved_store_go_on_where_they_were() {
 
 /// REG-5, ENG-3
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_chain_goes_on_in_the_database() {
+async fn seal_chain_continues_in_database() {
     let mut node = Node::start();
     node.cast().await;
     let noted = sealed(&node).await;
-    let word = |name: &str| noted[name].as_str().unwrap().to_owned();
-    let flags = format!("--head {} --public-key {}", word("head"), word("public_key"));
+    let text = |name: &str| noted[name].as_str().unwrap().to_owned();
+    let flags = format!("--head {} --public-key {}", text("head"), text("public_key"));
     node.stop();
     let (shell, database) = (Shell::new(), Database::new());
     let line = format!("move-store --from embedded:{} --to {}", node.data().display(), database.url);
@@ -86,8 +86,8 @@ async fn a_chain_goes_on_in_the_database() {
     assert_eq!(found.code, Some(0), "{found:?}");
 }
 
-/// Nothing goes by the old store before somebody says so.
-fn the_old_folder_is_guarded(shell: &Shell, folder: &Path, database: &str) {
+/// Checks that no command uses the old store until an operator removes the mark.
+fn assert_old_folder_is_guarded(shell: &Shell, folder: &Path, database: &str) {
     let name = database.rsplit('/').next().unwrap();
     let mark = folder.join("moved-to");
     let to = std::fs::read_to_string(&mark).unwrap();
@@ -111,7 +111,7 @@ fn the_old_folder_is_guarded(shell: &Shell, folder: &Path, database: &str) {
 
 /// ENG-3
 #[test]
-fn a_move_is_told_from_where_and_to_where() {
+fn move_needs_valid_source_and_target() {
     let shell = Shell::new();
     for (line, code, words) in [
         ("move-store --from ./data --to postgres://x@127.0.0.1:1/x", 2, "use embedded:<data folder>"),

@@ -1,4 +1,4 @@
-//! A store whose ledger forgets too early, as somebody changed it by hand.
+//! A store in which the retention of a ledger was lowered by hand.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::node::{Launch, Node};
 
 /// CLM-15
 #[tokio::test]
-async fn a_node_does_not_start_with_a_ledger_that_is_kept_below_seven_years() {
+async fn node_refuses_store_with_ledger_retention_below_seven_years() {
     let mut node = Node::start();
     let registry = json!({
         "tenants": [{ "name": "acme" }],
@@ -26,7 +26,7 @@ async fn a_node_does_not_start_with_a_ledger_that_is_kept_below_seven_years() {
     drop(store);
     node.try_restart(&Launch::default());
     assert_eq!(node.wait().code(), Some(1));
-    let said = node.said();
-    assert!(said.contains("route acme/ledger:post"), "{said}");
-    assert!(said.contains("2557 days × 86400 s = 220924800 s"), "{said}");
+    let log = node.said();
+    assert!(log.contains("route acme/ledger:post"), "{log}");
+    assert!(log.contains("2557 days × 86400 s = 220924800 s"), "{log}");
 }

@@ -1,4 +1,5 @@
-//! Who is shown what was first of a conflict once the claims under its id are over: they are taken out by hand.
+//! Who can see the original content of a conflict after its claims have expired. The test deletes the claims
+//! by hand.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -14,14 +15,14 @@ fn subscription(target: &str, queue: &str, policy: &str) -> Value {
     })
 }
 
-async fn show(who: &Api, conflict: i64) -> (u16, Value) {
-    verdict(who.send(Method::GET, &format!("/v1/conflicts/{conflict}"), None, "").await)
+async fn show(caller: &Api, conflict: i64) -> (u16, Value) {
+    verdict(caller.send(Method::GET, &format!("/v1/conflicts/{conflict}"), None, "").await)
 }
 
-/// CLM-14, CLM-1: whoever was sent it, also when its claim is over, and each service of a tenant that has the type; not who
-/// has subscribed since.
+/// CLM-14, CLM-1: the recipients see it, also after their claims have expired, and so do all services of a
+/// tenant that has the event type. A later subscriber does not.
 #[tokio::test]
-async fn a_conflict_shows_what_was_first_to_whoever_was_sent_it_also_when_the_claims_are_over() {
+async fn conflict_shows_original_to_recipients_after_claims_expire() {
     let mut node = Node::start();
     let registry = json!({
         "tenants": [{ "name": "acme" }, { "name": "zeta" }, { "name": "yota" }],
@@ -43,9 +44,9 @@ async fn a_conflict_shows_what_was_first_to_whoever_was_sent_it_also_when_the_cl
     let [shop, ledger, reports, bystander, ..] = &all;
     let emit = async |node: &Node, cents: i64| {
         let event = json!({ "eventId": "o-1", "eventType": "order.paid", "data": { "cents": cents } });
-        let who = node.api().with_token(&node.token(shop).await);
+        let caller = node.api().with_token(&node.token(shop).await);
         let body = Some(event.to_string().into_bytes());
-        verdict(who.send(Method::POST, "/v1/events", body, "application/json").await)
+        verdict(caller.send(Method::POST, "/v1/events", body, "application/json").await)
     };
     assert_eq!(emit(&node, 1471147114).await.0, 202);
     node.stop();
@@ -56,20 +57,20 @@ async fn a_conflict_shows_what_was_first_to_whoever_was_sent_it_also_when_the_cl
     node.apply(&json!({ "subscriptions": [subscription("yota/app", "app", "event")] })).await;
     let (status, refused) = emit(&node, 1).await;
     assert_eq!((status, &refused["reason"]), (409, &json!("conflict")), "{refused}");
-    let of = async |tenant: &str| {
+    let conflict_of = async |tenant: &str| {
         let page = node.get(&format!("/v1/conflicts?tenant={tenant}")).await;
         page["items"][0]["conflictId"].as_i64().unwrap()
     };
     for (tenant, is_shown) in [("acme", true), ("zeta", true), ("yota", false)] {
         let token = issue(&node, "books", "accounting-ops", Some(tenant)).await.token;
-        let (status, whole) = show(&node.api().with_token(&token), of(tenant).await).await;
+        let (status, whole) = show(&node.api().with_token(&token), conflict_of(tenant).await).await;
         assert_eq!((status, whole["original"].is_object()), (200, is_shown), "{tenant}: {whole}");
         assert_eq!(whole.to_string().contains("1471147114"), is_shown, "{tenant}: {whole}");
     }
-    let conflict = of("acme").await;
-    for who in [shop, ledger, reports] {
-        let (status, whole) = show(&node.api().with_token(&node.token(who).await), conflict).await;
-        assert_eq!((status, whole["original"].is_object()), (200, true), "{}: {whole}", who.source);
+    let conflict = conflict_of("acme").await;
+    for credentials in [shop, ledger, reports] {
+        let (status, whole) = show(&node.api().with_token(&node.token(credentials).await), conflict).await;
+        assert_eq!((status, whole["original"].is_object()), (200, true), "{}: {whole}", credentials.source);
     }
     let token = node.token(bystander).await;
     assert_eq!(show(&node.api().with_token(&token), conflict).await.0, 404);

@@ -1,28 +1,28 @@
-//! The store cannot read or keep what is known of an entity.
+//! Faults of the store while it reads or writes the state of entities.
 
 use serde_json::json;
 
-use super::{Builds, ids, order, reason};
+use super::{BuildsFixture, ids, order, status_and_reason};
 use crate::engine::Engine;
 use crate::node::Launch;
 use crate::patience::{eventually, poll};
 use crate::strace::{Attached, Strace, WRITES};
 
-/// What keeps the store from working.
+/// A fault of the store.
 enum Fault {
     Writes(Strace, Attached),
     Table {
-        /// How many batches had failed before.
-        told: usize,
+        /// Failed batches in the log before the fault.
+        failed_before: usize,
     },
 }
 
-fn failed_batches(builds: &Builds) -> usize {
+fn failed_batches(builds: &BuildsFixture) -> usize {
     builds.node.said().matches("batch not settled").count()
 }
 
 impl Fault {
-    fn begin(builds: &Builds) -> Self {
+    fn begin(builds: &BuildsFixture) -> Self {
         match builds.node.engine() {
             Engine::Embedded => {
                 let trace = builds.node.folder().join("trace");
@@ -32,57 +32,59 @@ impl Fault {
             }
             Engine::Postgres(database) => {
                 database.ask("ALTER TABLE entity RENAME TO away");
-                Self::Table { told: failed_batches(builds) }
+                Self::Table { failed_before: failed_batches(builds) }
             }
         }
     }
 
-    fn end(self, builds: &Builds) {
+    fn end(self, builds: &BuildsFixture) {
         match self {
             Self::Writes(strace, attached) => {
                 assert!(strace.fired() > 0);
                 drop(attached);
             }
-            Self::Table { told } => {
-                // Repeated lines are counted in one line, a second later.
-                poll("the log says that the store failed", || (failed_batches(builds) > told).then_some(()));
+            Self::Table { failed_before } => {
+                // The log counts repeated lines in one line, a second later.
+                poll("the log says that the store failed", || {
+                    (failed_batches(builds) > failed_before).then_some(())
+                });
                 builds.node.engine().database().ask("ALTER TABLE away RENAME TO entity");
             }
         }
     }
 }
 
-/// ORD-2, QUA-4: the sequence-validation story's store error. Nothing is let through unjudged, nothing moves, and what was
-/// refused is taken as if it came for the first time.
+/// ORD-2, QUA-4: a store error in the story of sequence validation. The gateway accepts nothing unjudged and
+/// moves no number, and it judges a refused message that comes again like a new one.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_fails_lets_nothing_through_and_moves_no_number() {
-    let builds = Builds::set(Launch::default()).await;
+async fn store_failure_accepts_nothing_and_moves_no_number() {
+    let builds = BuildsFixture::start(Launch::default()).await;
     for mode in ["lenient", "skip", "strict", "reorder"] {
-        let of = order(json!({ "mode": mode }));
-        let (status, answer) = builds.subscribe("deploy", "build", &of, json!({})).await;
+        let settings = order(json!({ "mode": mode }));
+        let (status, answer) = builds.subscribe("deploy", "build", &settings, json!({})).await;
         assert!(matches!(status, 200 | 201), "{answer}");
-        assert_eq!(builds.sent(mode, 1).await.0, 202);
+        assert_eq!(builds.send_build(mode, 1).await.0, 202);
         let fault = Fault::begin(&builds);
-        let refused = builds.sent(mode, 3).await;
-        assert_eq!(reason(&refused), (503, "unavailable"), "{mode}: {}", refused.1);
+        let refused = builds.send_build(mode, 3).await;
+        assert_eq!(status_and_reason(&refused), (503, "unavailable"), "{mode}: {}", refused.1);
         assert_eq!(refused.1["accepted"], json!(false));
         fault.end(&builds);
-        // The refused three was never there: two is not late.
+        // The refused 3 left no trace: 2 is not late.
         let two = eventually("the store works again", async || {
-            Some(builds.sent(mode, 2).await).filter(|answer| answer.0 != 503)
+            Some(builds.send_build(mode, 2).await).filter(|answer| answer.0 != 503)
         })
         .await;
         assert_eq!((two.0, &two.1["skipped"]), (202, &json!(null)), "{mode}: {}", two.1);
-        let three = builds.sent(mode, 3).await;
-        assert_eq!((three.0, &three.1["waiting"]), (202, &json!(null)), "{mode}: it left no claim");
-        let mut came = Vec::new();
+        let three = builds.send_build(mode, 3).await;
+        assert_eq!((three.0, &three.1["waiting"]), (202, &json!(null)), "{mode}: the refusal left no claim");
+        let mut received_ids = Vec::new();
         eventually("all three come", async || {
             let received = builds.receive("deploy").await;
-            came.extend(ids(&received));
-            builds.end("deploy", &received).await;
-            (came.len() >= 3).then_some(())
+            received_ids.extend(ids(&received));
+            builds.acknowledge("deploy", &received).await;
+            (received_ids.len() >= 3).then_some(())
         })
         .await;
-        assert_eq!(came, [1, 2, 3].map(|number| format!("{mode}-{number}")));
+        assert_eq!(received_ids, [1, 2, 3].map(|number| format!("{mode}-{number}")));
     }
 }

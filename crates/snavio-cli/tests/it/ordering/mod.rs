@@ -1,4 +1,5 @@
-//! Order per entity from outside (ORD-1 to ORD-8): builds whose events are numbered, and services that want them in order.
+//! Order per entity over HTTP (ORD-1 to ORD-8): events of builds with sequence numbers, and services that
+//! subscribe to them with an order.
 
 mod changes;
 mod faults;
@@ -17,17 +18,17 @@ use snavio_sdk::{Client, Credentials, Delivery};
 use crate::node::{Launch, Node, verdict};
 use crate::wire::{Answered, post_json};
 
-/// `acme/ci` publishes `build` and `done`; who wants them in which order is registered by each test.
-struct Builds {
+/// `acme/ci` publishes `build` and `done`. Each test registers the subscriptions with their orders.
+struct BuildsFixture {
     node: Node,
     launch: Launch,
     ci: Credentials,
-    /// Of those who subscribe, by their queues, which have their names.
+    /// Credentials of the subscribing services, by their short names, which are also their queues' names.
     subscribers: BTreeMap<&'static str, Credentials>,
     token: String,
 }
 
-/// Order by `/buildId` and `/eventSequence`, and further settings.
+/// An order by `/buildId` and `/eventSequence` with further settings.
 fn order(further: Value) -> Value {
     let mut order = json!({ "entity": "/buildId", "number": "/eventSequence" });
     for (name, value) in further.as_object().into_iter().flatten() {
@@ -36,8 +37,8 @@ fn order(further: Value) -> Value {
     order
 }
 
-impl Builds {
-    async fn set(launch: Launch) -> Self {
+impl BuildsFixture {
+    async fn start(launch: Launch) -> Self {
         Self::on(Node::launch(&launch), launch).await
     }
 
@@ -56,7 +57,7 @@ impl Builds {
         Self { node, launch, ci, subscribers, token }
     }
 
-    /// Subscribes a service to a type, into a queue of the service's short name.
+    /// Subscribes a service to an event type, with a queue of the service's short name.
     async fn subscribe(&self, service: &str, name: &str, order: &Value, further: Value) -> (u16, Value) {
         let mut body = json!({
             "queue": service, "dead_letter_queue": "dead", "claim": { "policy": "strict" },
@@ -66,15 +67,15 @@ impl Builds {
             body[name] = value.clone();
         }
         let path = format!("/v1/subscriptions/acme/{service}/acme/ci/{name}");
-        self.operate(Method::PUT, &path, body).await
+        self.call_as_operator(Method::PUT, &path, body).await
     }
 
-    async fn operate(&self, method: Method, path: &str, body: Value) -> (u16, Value) {
+    async fn call_as_operator(&self, method: Method, path: &str, body: Value) -> (u16, Value) {
         let body = Some(body.to_string().into_bytes());
         verdict(self.node.operator().send(method, path, body, "application/json").await)
     }
 
-    /// Sends an event of a build with its number, as it is written.
+    /// Sends an event of a build; `number` is JSON text.
     async fn send(&self, id: &str, name: &str, build: &str, number: &str) -> (u16, Value) {
         let event = format!(
             r#"{{"eventId":"{id}","eventType":"{name}","data":{{"buildId":"{build}","eventSequence":{number}}}}}"#
@@ -83,7 +84,8 @@ impl Builds {
         (answer.status, answer.document())
     }
 
-    async fn sent(&self, build: &str, number: i64) -> (u16, Value) {
+    /// Sends a `build` event with an id of build and number.
+    async fn send_build(&self, build: &str, number: i64) -> (u16, Value) {
         self.send(&format!("{build}-{number}"), "build", build, &number.to_string()).await
     }
 
@@ -96,16 +98,16 @@ impl Builds {
         client.receive(queue, 10, Duration::from_secs(30), Duration::ZERO).await.unwrap()
     }
 
-    async fn end(&self, queue: &str, deliveries: &[Delivery]) {
+    async fn acknowledge(&self, queue: &str, deliveries: &[Delivery]) {
         let receipts: Vec<_> = deliveries.iter().map(Delivery::receipt).collect();
         self.client(queue).acknowledge(queue, &receipts).await.unwrap();
     }
 }
 
 fn ids(deliveries: &[Delivery]) -> Vec<String> {
-    deliveries.iter().filter_map(|it| it.message.id().map(str::to_owned)).collect()
+    deliveries.iter().filter_map(|delivery| delivery.message.id().map(str::to_owned)).collect()
 }
 
-fn reason(answer: &(u16, Value)) -> (u16, &str) {
+fn status_and_reason(answer: &(u16, Value)) -> (u16, &str) {
     (answer.0, answer.1["reason"].as_str().unwrap_or_default())
 }

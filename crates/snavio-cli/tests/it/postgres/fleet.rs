@@ -1,10 +1,10 @@
-//! Nodes over one database keep the promises of one (ENG-7).
+//! Several nodes over one database keep the promises of one node (ENG-7).
 
 use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::Value;
-use snavio_sdk::{Api, Client};
+use snavio_sdk::Client;
 
 use crate::audit::sealed;
 use crate::engine::Database;
@@ -13,13 +13,13 @@ use crate::node::{Draft, Launch, Node, new_id, post};
 use crate::patience::eventually;
 use crate::shell::Shell;
 
-/// Starts a node over a database, whichever engine the run is for.
-fn first() -> Node {
+/// Starts a node over a new database, on either engine under test.
+fn start_first() -> Node {
     Node::over(&Database::new(), &Launch::default())
 }
 
-/// Starts a node beside another, with its secrets.
-fn beside(node: &Node) -> Node {
+/// Starts another node over the same database, with the same secrets.
+fn start_beside(node: &Node) -> Node {
     Node::over(node.engine().database(), &Launch::default())
 }
 
@@ -30,7 +30,16 @@ async fn status(node: &Node) -> Value {
 async fn addresses(node: &Node) -> Vec<String> {
     let status = status(node).await;
     let nodes = status["nodes"].as_array().expect("nodes are listed");
-    nodes.iter().map(|it| it["address"].as_str().unwrap_or_default().to_owned()).collect()
+    nodes.iter().map(|node| node["address"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// The address of the node that runs the expiry sweep.
+async fn sweeper(node: &Node) -> Option<String> {
+    let status = status(node).await;
+    let mut nodes = status["nodes"].as_array().expect("nodes are listed").iter();
+    let sweeper =
+        nodes.find(|node| node["leads"].as_array().is_some_and(|tasks| tasks.contains(&"sweeper".into())));
+    sweeper.and_then(|node| node["address"].as_str().map(str::to_owned))
 }
 
 fn address(node: &Node) -> &str {
@@ -39,43 +48,43 @@ fn address(node: &Node) -> &str {
 
 /// ENG-7, REG-18
 #[tokio::test]
-async fn what_is_registered_on_one_node_is_soon_known_to_the_other() {
-    let one = first();
-    let other = beside(&one);
+async fn entries_of_one_node_reach_the_other() {
+    let one = start_first();
+    let other = start_beside(&one);
     one.cast().await;
-    let registered = async |api: Api| {
-        let page = api.call(Method::GET, "/v1/registry?kind=route", None).await.expect("the node answers");
+    eventually("the other has the routes", async || {
+        let page = other.get("/v1/registry?kind=route").await;
         page["items"].as_array().is_some_and(|entries| entries.len() == 2).then_some(())
-    };
-    eventually("the other has the routes", async || registered(other.operator()).await).await;
-    let lags = async || {
+    })
+    .await;
+    let nodes = eventually("no node lags", async || {
         let status = status(&other).await;
-        let lags = status["nodes"].as_array()?.iter().map(|it| it["registry_lag"].as_i64());
+        let lags = status["nodes"].as_array()?.iter().map(|node| node["registry_lag"].as_i64());
         lags.clone().all(|lag| lag == Some(0)).then(|| lags.count())
-    };
-    assert_eq!(eventually("no node lags", lags).await, 2);
+    });
+    assert_eq!(nodes.await, 2);
 }
 
 /// ENG-7, REG-18
 #[tokio::test]
-async fn a_node_that_cannot_read_what_another_registered_takes_itself_out() {
-    let node = first();
+async fn node_that_cannot_read_registry_becomes_not_ready() {
+    let node = start_first();
     let cast = node.cast().await;
     let billing = node.client(&cast.billing);
     assert_eq!(post(&billing, Draft::new("pay", &new_id()).sign(&cast.billing)).await.0, 202);
-    // As a newer version would that knows more kinds of entries.
+    // A change by a newer version that has more kinds of entries.
     let change = "UPDATE registry_version SET version = version + 1; \
          INSERT INTO registry_change (version, at, who, why, kind, name, before, after) \
          SELECT version, 0, 'operator', 'newer', 'mood', 'acme', NULL, '{}' FROM registry_version";
     node.engine().database().ask(change);
-    let (status, told) = eventually("it is not ready", async || {
-        let (status, told) = readiness(&node).await;
-        (status != 200).then_some((status, told))
+    let (status, document) = eventually("the node is not ready", async || {
+        let (status, document) = readiness(&node).await;
+        (status != 200).then_some((status, document))
     })
     .await;
-    assert_eq!((status, &told["checks"]["store"]), (503, &"ok".into()), "{told}");
-    assert!(told["checks"]["registry"].to_string().contains("upgrade this node"), "{told}");
-    eventually("it takes no messages", async || {
+    assert_eq!((status, &document["checks"]["store"]), (503, &"ok".into()), "{document}");
+    assert!(document["checks"]["registry"].to_string().contains("upgrade this node"), "{document}");
+    eventually("the node accepts no messages", async || {
         let (status, answer) = post(&billing, Draft::new("pay", &new_id()).sign(&cast.billing)).await;
         (status == 503).then(|| assert_eq!(answer["reason"], "unavailable"))
     })
@@ -84,10 +93,10 @@ async fn a_node_that_cannot_read_what_another_registered_takes_itself_out() {
 
 /// ENG-7, DLV-2, CLM-4
 #[tokio::test]
-async fn what_is_sent_to_one_node_is_received_from_the_other_once() {
-    let one = first();
+async fn message_of_one_node_is_received_from_other_once() {
+    let one = start_first();
     let cast = one.cast().await;
-    let other = beside(&one);
+    let other = start_beside(&one);
     let draft = Draft::new("pay", &new_id());
     let waiting = {
         let bot = other.client(&cast.bot);
@@ -95,17 +104,17 @@ async fn what_is_sent_to_one_node_is_received_from_the_other_once() {
         tokio::spawn(wait)
     };
     assert_eq!(post(&one.client(&cast.billing), draft.sign(&cast.billing)).await.0, 202);
-    let received = waiting.await.unwrap().expect("the other hands out");
-    let ids: Vec<_> = received.iter().map(|it| it.message.id()).collect();
+    let received = waiting.await.unwrap().expect("the other node returns deliveries");
+    let ids: Vec<_> = received.iter().map(|delivery| delivery.message.id()).collect();
     assert_eq!(ids, [Some(draft.id.as_str())]);
 
     let (status, answer) = post(&other.client(&cast.billing), draft.sign(&cast.billing)).await;
-    assert_eq!((status, &answer["duplicate"]), (200, &true.into()), "the id is taken on both");
+    assert_eq!((status, &answer["duplicate"]), (200, &true.into()), "both nodes know the id");
     let bot = one.client(&cast.bot);
-    assert!(receive(&bot).await.is_empty(), "it is leased on both");
+    assert!(receive(&bot).await.is_empty(), "the delivery is leased on both nodes");
     bot.acknowledge("pay-inbox", &[received[0].receipt()])
         .await
-        .expect("a receipt of one counts with the other");
+        .expect("a receipt of one node is valid on the other");
 }
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -116,10 +125,10 @@ async fn receive(client: &Client) -> Vec<snavio_sdk::Delivery> {
 
 /// ENG-7, REG-6
 #[tokio::test]
-async fn a_token_of_one_node_is_good_with_the_other() {
-    let one = first();
+async fn token_of_one_node_is_valid_on_other() {
+    let one = start_first();
     let cast = one.cast().await;
-    let other = beside(&one);
+    let other = start_beside(&one);
     let token = one.token(&cast.bot).await;
     let asked = other.api().with_token(&token).call(Method::GET, "/v1/queues/pay-inbox", None).await;
     assert_eq!(asked.expect("the token is good")["depth"], 0);
@@ -128,40 +137,34 @@ async fn a_token_of_one_node_is_good_with_the_other() {
 
 /// ENG-7, REG-13
 #[tokio::test]
-async fn a_node_with_another_platform_key_does_not_start_and_says_why() {
-    let one = first();
+async fn node_with_another_platform_key_does_not_start() {
+    let one = start_first();
     let key = |node: &Node| std::fs::read(node.secret("platform.key")).unwrap();
-    // Before anything is registered a new key would open all there is: the store remembers whose it is.
+    // A new key would decrypt everything as long as the registry is empty. The store remembers its platform
+    // key.
     for registered in [false, true] {
         if registered {
             one.cast().await;
         }
-        let other = first();
+        let other = start_first();
         let strange = other.engine().database().moved_to(&one.engine().database().url);
         let stranger = Node::refused(&strange, &Launch::default());
         assert_ne!(key(&stranger), key(&one));
         let said = stranger.said();
         assert!(said.contains("another platform key") && said.contains("platform.key"), "{said}");
     }
-    assert_eq!(addresses(&one).await, [address(&one)], "it never came to be one of the nodes");
+    assert_eq!(addresses(&one).await, [address(&one)], "the refused node was never listed");
 }
 
 /// ENG-7, TEL-9
 #[tokio::test]
-async fn nodes_are_listed_while_they_are_there_and_what_one_led_is_handed_on() {
-    let mut one = first();
-    let other = beside(&one);
-    let leader = async |node: &Node| {
-        let status = status(node).await;
-        let nodes = status["nodes"].as_array().expect("nodes are listed");
-        let leads =
-            |it: &&Value| it["leads"].as_array().is_some_and(|leads| leads.contains(&"sweeper".into()));
-        nodes.iter().find(leads).and_then(|it| it["address"].as_str().map(str::to_owned))
-    };
+async fn stopped_node_is_unlisted_and_its_tasks_move() {
+    let mut one = start_first();
+    let other = start_beside(&one);
     for node in [&one, &other] {
         assert_eq!(addresses(node).await, [address(&one), address(&other)]);
-        let led = eventually("one of them sweeps", async || leader(node).await).await;
-        assert_eq!(led, address(&one), "it stays with the first");
+        let leading = eventually("one of them sweeps", async || sweeper(node).await).await;
+        assert_eq!(leading, address(&one), "the first node stays the leader");
     }
     for node in status(&other).await["nodes"].as_array().unwrap() {
         assert_eq!((&node["version"], &node["draining"]), (&env!("CARGO_PKG_VERSION").into(), &false.into()));
@@ -172,15 +175,17 @@ async fn nodes_are_listed_while_they_are_there_and_what_one_led_is_handed_on() {
     }
     one.stop();
     assert_eq!(addresses(&other).await, [address(&other)]);
-    let handed_on = async || leader(&other).await.filter(|it| it == address(&other));
-    eventually("the other sweeps", handed_on).await;
+    eventually("the other sweeps", async || {
+        sweeper(&other).await.filter(|leading| leading == address(&other))
+    })
+    .await;
 }
 
 /// ENG-7, command line (10-interfaces)
 #[test]
-fn the_command_line_shows_the_nodes() {
-    let one = first();
-    let other = beside(&one);
+fn command_line_shows_the_nodes() {
+    let one = start_first();
+    let other = start_beside(&one);
     let shell = Shell::at(&other);
     let document = shell.run("status --output json").json();
     assert_eq!(
@@ -196,7 +201,7 @@ fn the_command_line_shows_the_nodes() {
 
 /// PIP-12
 #[tokio::test]
-async fn a_database_that_does_not_flush_is_served_only_on_a_persons_word() {
+async fn database_without_flushes_needs_relaxed_mode() {
     let database = Database::new();
     let database = database.moved_to(format!("{}?options=-csynchronous_commit%3Doff", database.url));
     let mut node = Node::refused(&database, &Launch::default());
@@ -210,9 +215,9 @@ async fn a_database_that_does_not_flush_is_served_only_on_a_persons_word() {
 
 /// REG-5, ENG-7
 #[tokio::test]
-async fn two_nodes_make_one_chain_and_one_goes_on_when_the_other_is_killed() {
-    let one = first();
-    let mut other = beside(&one);
+async fn two_nodes_write_one_seal_chain_over_a_kill() {
+    let one = start_first();
+    let mut other = start_beside(&one);
     let file = |node: &str, n: usize| serde_json::json!({ "tenants": [{ "name": format!("{node}-{n}") }] });
     for n in 0..10 {
         let (a, b) = (file("one", n), file("other", n));

@@ -1,4 +1,5 @@
-//! Clients that give up while the database keeps their statements waiting (QUA-1: the node stays well, whoever left).
+//! Clients that close their connections while their statements wait in the database (QUA-1): the node must
+//! recover.
 
 use std::time::Duration;
 
@@ -9,24 +10,24 @@ use crate::node::{Draft, Launch, Node, drain, new_id, post};
 use crate::patience::eventually;
 use crate::raw_wire::{Wire, head, json_request};
 
-/// All of a node: two for batches, two for what keeps it a member, and those that readers share.
+/// All connections of a node: two for batches, two for its membership, and four that readers share.
 const CONNECTIONS: usize = 8;
 const SHARED: usize = 4;
 const BATCHES: usize = 2;
 const ROUNDS: usize = 3;
-/// Clients of each kind in a round.
+/// The number of clients of each kind in a round.
 const CLIENTS: usize = 12;
-/// What a node may take to answer once nothing is in its way.
+/// The longest time for an answer after the lock is released.
 const AT_ONCE: Duration = Duration::from_secs(8);
 
-/// Sessions of the node that wait for somebody's lock.
+/// Sessions of the node that wait for another session's lock.
 const HANGING: &str = "application_name = 'snavio' AND wait_event_type = 'Lock'";
 
-fn few_connections() -> Launch {
+fn limit_connections() -> Launch {
     Launch::default().set("STORE_CONNECTIONS_MAX", CONNECTIONS).set("STORE_BATCHES_AT_ONCE", BATCHES)
 }
 
-/// A session that keeps everybody else from a table until it is dropped.
+/// A session that locks a table exclusively until it is dropped.
 struct Lock<'a> {
     database: &'a Database,
     holding: Option<std::thread::JoinHandle<std::io::Result<String>>>,
@@ -43,10 +44,11 @@ impl<'a> Lock<'a> {
         lock
     }
 
-    /// How many sessions of the database are as described.
-    fn sessions(&self, which: &str) -> usize {
-        let count =
-            format!("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND {which}");
+    /// The number of sessions of the database that match a condition.
+    fn sessions(&self, condition: &str) -> usize {
+        let count = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND {condition}"
+        );
         self.database.ask(&count).parse().unwrap()
     }
 }
@@ -56,20 +58,20 @@ impl Drop for Lock<'_> {
         let end = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity \
              WHERE datname = current_database() AND wait_event = 'PgSleep'";
         self.database.ask(end);
-        // Its sleep was cut short, which it takes for a failure.
+        // The session reports its cancelled sleep as an error.
         let _ = self.holding.take().map(std::thread::JoinHandle::join);
     }
 }
 
 /// QUA-1, PIP-4, DLV-2
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_whose_clients_gave_up_in_the_middle_of_statements_goes_on_at_once() {
-    let (database, launch) = (Database::new(), few_connections());
+async fn node_recovers_at_once_after_clients_leave_during_statements() {
+    let (database, launch) = (Database::new(), limit_connections());
     let node = Node::over(&database, &launch);
     let cast = node.cast().await;
     let (billing, bot) = (node.client(&cast.billing), node.client(&cast.bot));
     let tokens = (node.token(&cast.billing).await, node.token(&cast.bot).await);
-    let (mut accepted, mut unsure) = (Vec::new(), Vec::new());
+    let (mut accepted, mut unanswered) = (Vec::new(), Vec::new());
     for _ in 0..20 {
         let draft = Draft::new("pay", &new_id());
         assert_eq!(post(&billing, draft.sign(&cast.billing)).await.0, 202);
@@ -90,12 +92,12 @@ async fn a_node_whose_clients_gave_up_in_the_middle_of_statements_goes_on_at_onc
                 assert!(wire.send(request));
                 wires.push(wire);
             }
-            unsure.push(draft);
+            unanswered.push(draft);
         }
         let busy = SHARED + BATCHES;
         eventually("all connections hang", async || (lock.sessions(HANGING) >= busy).then_some(())).await;
         drop(wires);
-        // Long enough for the node to notice that they left.
+        // Give the node time to notice that the clients left.
         tokio::time::sleep(Duration::from_millis(500)).await;
         drop(lock);
         let draft = Draft::new("pay", &new_id());
@@ -105,36 +107,37 @@ async fn a_node_whose_clients_gave_up_in_the_middle_of_statements_goes_on_at_onc
         accepted.push(draft);
     }
 
-    // What was handed to nobody is there again long before its lease would have ended.
+    // Leases that reached no client end long before their visibility timeout.
     let mut delivered: Vec<String> = Vec::new();
-    eventually("everything that was acknowledged is received", async || {
-        let some = drain(&bot, "pay-inbox").await;
-        delivered.extend(some.iter().map(|it| it.message.id().unwrap().to_owned()));
+    eventually("every accepted message is received", async || {
+        let received = drain(&bot, "pay-inbox").await;
+        delivered.extend(received.iter().map(|delivery| delivery.message.id().unwrap().to_owned()));
         accepted.iter().all(|draft| delivered.contains(&draft.id)).then_some(())
     })
     .await;
-    let mut there = 0;
-    for draft in &unsure {
+    let mut accepted_unanswered = 0;
+    for draft in &unanswered {
         let (status, answer) = post(&billing, draft.sign(&cast.billing)).await;
-        let known = answer["duplicate"] == true;
-        assert_eq!(status, if known { 200 } else { 202 }, "{answer}");
-        there += usize::from(known);
+        let is_duplicate = answer["duplicate"] == true;
+        assert_eq!(status, if is_duplicate { 200 } else { 202 }, "{answer}");
+        accepted_unanswered += usize::from(is_duplicate);
     }
     let rest = drain(&bot, "pay-inbox").await;
-    delivered.extend(rest.iter().map(|it| it.message.id().unwrap().to_owned()));
+    delivered.extend(rest.iter().map(|delivery| delivery.message.id().unwrap().to_owned()));
     delivered.sort();
     let all = delivered.len();
     delivered.dedup();
     assert_eq!(all, delivered.len(), "nothing is delivered twice");
-    assert_eq!(all, accepted.len() + unsure.len(), "nothing is lost");
-    assert!(there > 0, "nobody gave up late enough");
-    println!("giving up: {there} of {} messages whose senders left were taken", unsure.len());
+    assert_eq!(all, accepted.len() + unanswered.len(), "nothing is lost");
+    assert!(accepted_unanswered > 0, "no client closed its connection after its message was stored");
+    println!("{accepted_unanswered} of {} messages of senders that left were accepted", unanswered.len());
 }
 
-/// QUA-1: a connection whose client left is not handed to the next one, who would wait for another's answer.
+/// QUA-1: the node does not reuse a connection whose client left while its statement still runs. The next
+/// client would wait for the answer to that statement.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_asks_for_something_else_does_not_wait_behind_those_who_gave_up() {
-    let (database, launch) = (Database::new(), few_connections());
+async fn request_does_not_wait_behind_statements_of_gone_clients() {
+    let (database, launch) = (Database::new(), limit_connections());
     let node = Node::over(&database, &launch);
     let token = node.token(&node.cast().await.bot).await;
     let lock = Lock::on(&database, "delivery").await;
@@ -144,14 +147,14 @@ async fn who_asks_for_something_else_does_not_wait_behind_those_who_gave_up() {
     }
     eventually("all connections hang", async || (lock.sessions(HANGING) >= SHARED).then_some(())).await;
     drop(wires);
-    let asked = tokio::time::timeout(AT_ONCE, node.get("/v1/dead-letters?tenant=acme")).await;
-    assert_eq!(asked.expect("another table is read at once")["items"], serde_json::json!([]));
+    let page = tokio::time::timeout(AT_ONCE, node.get("/v1/dead-letters?tenant=acme")).await;
+    assert_eq!(page.expect("another table is read at once")["items"], serde_json::json!([]));
 }
 
-/// QUA-1, ENG-3: however many give up, the server has no more sessions of a node than it may have.
+/// QUA-1, ENG-3: the number of a node's sessions stays within its limit, however many clients leave.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_that_give_up_cannot_make_a_node_pass_its_connections() {
-    let (database, launch) = (Database::new(), few_connections());
+async fn gone_clients_do_not_exceed_connection_limit() {
+    let (database, launch) = (Database::new(), limit_connections());
     let node = Node::over(&database, &launch);
     let token = node.token(&node.cast().await.bot).await;
     let lock = Lock::on(&database, "delivery").await;

@@ -1,5 +1,5 @@
-//! The database's layout moves on under running nodes (ENG-3): one that it still serves goes on, one that it does
-//! not leaves and says so. Nodes that come at once make it once.
+//! Changes of the database's layout under running nodes (ENG-3): a node continues over a layout that still
+//! serves it, and otherwise ends with a message. Nodes that start at once make the layout once.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use serde_json::json;
 use crate::engine::Database;
 use crate::node::{Cast, Draft, Launch, Node, drain, new_id, post};
 
-/// A message comes through, its copy is known, and its consumer ends it.
-async fn works(node: &Node, cast: &Cast) {
+/// Checks that the node accepts a message, detects its duplicate, and delivers it to its consumer.
+async fn assert_node_works(node: &Node, cast: &Cast) {
     let (billing, bot) = (node.client(&cast.billing), node.client(&cast.bot));
     let draft = Draft::new("pay", &new_id());
     let (status, answer) = post(&billing, draft.sign(&cast.billing)).await;
@@ -22,25 +22,25 @@ async fn works(node: &Node, cast: &Cast) {
 
 /// ENG-3
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_goes_on_over_a_newer_layout_that_serves_it_and_leaves_one_that_does_not() {
+async fn node_continues_on_compatible_layout_and_ends_on_incompatible() {
     let database = Database::new();
     let mut node = Node::over(&database, &Launch::default());
     let cast = node.cast().await;
-    works(&node, &cast).await;
+    assert_node_works(&node, &cast).await;
 
-    // What a newer version's migration would do that its nodes and these can share.
+    // A migration of a newer version whose tables both versions can use.
     let tables =
         ["message", "claim", "delivery", "dead_letter", "telemetry", "audit", "batch", "node", "lease"];
     let columns: String = tables.map(|table| format!("ALTER TABLE {table} ADD COLUMN newer text;")).concat();
-    let knows: i32 = database.ask("SELECT version FROM layout").parse().unwrap();
-    let (newer, newest) = (knows + 1, knows + 2);
+    let known_layout: i32 = database.ask("SELECT version FROM layout").parse().unwrap();
+    let (newer, newest) = (known_layout + 1, known_layout + 2);
     database.ask(&format!("{columns} UPDATE layout SET version = {newer}"));
     for _ in 0..8 {
-        works(&node, &cast).await;
-        // Longer than it takes a node to hear of the layout.
+        assert_node_works(&node, &cast).await;
+        // Longer than a node takes to notice the new layout.
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    // A delivery that nobody ends before it is dead goes through every table there is.
+    // A delivery that becomes a dead letter changes every one of these tables.
     let (billing, bot) = (node.client(&cast.billing), node.client(&cast.bot));
     post(&billing, Draft::new("pay", &new_id()).sign(&cast.billing)).await;
     for _ in 0..3 {
@@ -53,26 +53,26 @@ async fn a_node_goes_on_over_a_newer_layout_that_serves_it_and_leaves_one_that_d
     })
     .await;
     let second = Node::over(&database, &Launch::default());
-    works(&second, &cast).await;
+    assert_node_works(&second, &cast).await;
     drop(second);
 
     database.ask(&format!("UPDATE layout SET oldest_reader = {newer}, version = {newest}"));
     let ended = tokio::task::block_in_place(|| node.wait());
     assert_eq!(ended.code(), Some(1), "{}", node.said());
-    let said = node.said();
+    let log = node.said();
     let layouts = [format!("layout {newest}"), format!("from layout {newer} on")];
-    assert!(layouts.iter().all(|it| said.contains(it)), "{said}");
-    assert!(said.contains("upgrade this one"), "{said}");
+    assert!(layouts.iter().all(|layout| log.contains(layout)), "{log}");
+    assert!(log.contains("upgrade this one"), "{log}");
     let nodes = database.ask("SELECT count(*) FROM node WHERE NOT draining");
-    assert!(["0", "1"].contains(&nodes.as_str()), "only the one that was killed is still listed: {nodes}");
+    assert!(["0", "1"].contains(&nodes.as_str()), "at most the killed node is still listed: {nodes}");
     let refusal = Node::refused(&database, &Launch::default()).said();
-    let told = format!("serves nodes from layout {newer} on; this one knows {knows}: upgrade it");
-    assert!(refusal.contains(&told), "{refusal}");
+    let advice = format!("serves nodes from layout {newer} on; this one knows {known_layout}: upgrade it");
+    assert!(refusal.contains(&advice), "{refusal}");
 }
 
 /// ENG-3, ENG-7
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_that_start_at_once_over_an_empty_database_all_serve() {
+async fn nodes_starting_at_once_over_empty_database_all_serve() {
     let database = Database::new().with_secrets();
     let starting: Vec<_> = (0..3).map(|_| Node::spawn_over(&database, &Launch::default())).collect();
     let nodes: Vec<_> = starting.into_iter().map(Node::settled).collect();
@@ -80,12 +80,12 @@ async fn nodes_that_start_at_once_over_an_empty_database_all_serve() {
     for node in &nodes {
         let status = node.get("/v1/status").await;
         assert_eq!(status["nodes"].as_array().map(Vec::len), Some(3), "{status}: {}", node.said());
-        crate::patience::eventually("what was registered is known to all", async || {
+        crate::patience::eventually("every node has the current registry", async || {
             let status = node.get("/v1/status").await;
             (status["registry_lag"] == 0 && status["registry_version"].as_i64()? > 0).then_some(())
         })
         .await;
-        works(node, &cast).await;
+        assert_node_works(node, &cast).await;
     }
     let made =
         database.ask("SELECT count(*), count(DISTINCT version), max(version) FROM refinery_schema_history");
@@ -93,15 +93,15 @@ async fn nodes_that_start_at_once_over_an_empty_database_all_serve() {
     assert_eq!(made, format!("{layout}|{layout}|{layout}"), "each migration once");
 }
 
-/// ENG-3: a node that must wait says for what.
+/// ENG-3: a node that must wait logs the reason.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_waits_for_a_migration_says_so() {
+async fn node_waiting_for_migration_logs_it() {
     const MIGRATING: i64 = 0x736e_6176_696f_0001;
     let database = Database::new();
-    let held = format!("SELECT pg_advisory_lock({MIGRATING}); SELECT pg_sleep(3)");
+    let hold_lock = format!("SELECT pg_advisory_lock({MIGRATING}); SELECT pg_sleep(3)");
     let holding = std::thread::spawn({
         let database = database.clone();
-        move || database.ask(&held)
+        move || database.ask(&hold_lock)
     });
     let is_held = "SELECT count(*) FROM pg_locks, pg_database WHERE locktype = 'advisory' AND pg_locks.database = pg_database.oid AND datname = current_database()";
     crate::patience::poll("the lock is held", || (database.ask(is_held) == "1").then_some(()));
@@ -110,9 +110,9 @@ async fn a_node_that_waits_for_a_migration_says_so() {
     holding.join().unwrap();
 }
 
-/// ENG-3: what takes connections and says nothing is no database.
+/// ENG-3: a server that accepts connections and does not answer is treated as unreachable.
 #[test]
-fn a_database_that_says_nothing_is_given_up_at_start() {
+fn silent_database_is_given_up_at_start() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("postgres://x:hidden-word@{}/x", silent.local_addr().unwrap());
     let refusal = Node::refused(&Database::at(url), &Launch::default()).said();

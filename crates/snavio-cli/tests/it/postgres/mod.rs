@@ -1,5 +1,5 @@
-//! Tests of PostgreSQL under a node (ENG-3) and of several nodes over one database (ENG-7). They bring their own
-//! database, whichever engine the run is for, so the run on PostgreSQL leaves this module out by its name.
+//! Tests of PostgreSQL under a node (ENG-3) and of several nodes over one database (ENG-7). They bring their
+//! own databases on either engine under test, so a run on PostgreSQL skips this module by its name.
 
 mod doctor;
 mod fleet;

@@ -1,4 +1,4 @@
-//! Another platform key for a fleet that goes on meanwhile (REG-13, ENG-7).
+//! The replacement of the platform key while a fleet runs (REG-13, ENG-7).
 
 use serde_json::json;
 
@@ -9,7 +9,7 @@ use crate::shell::Shell;
 
 /// REG-13, ENG-7
 #[tokio::test]
-async fn a_fleet_takes_another_platform_key_once_every_node_knows_it() {
+async fn fleet_rotates_platform_key_once_every_node_has_it() {
     let database = Database::new();
     let plain = Launch::default();
     let mut one = Node::over(&database, &plain);
@@ -17,14 +17,14 @@ async fn a_fleet_takes_another_platform_key_once_every_node_knows_it() {
     let cast = one.cast().await;
     let folder = Shell::new();
     let made = folder.run("platform-key new next.key --output json").json();
-    let knowing = Launch::default().set("PLATFORM_SECOND_KEY_FILE", folder.path("next.key"));
+    let with_second_key = Launch::default().set("PLATFORM_SECOND_KEY_FILE", folder.path("next.key"));
     one.stop();
-    one.restart(&knowing);
+    one.restart(&with_second_key);
     let refused = Shell::at(&one).run("platform-key rotate");
     let address = two.url().trim_start_matches("http://");
     assert!(refused.code == Some(1) && refused.err.contains(address), "{refused:?}");
     two.stop();
-    two.restart(&knowing);
+    two.restart(&with_second_key);
     let rotated = Shell::at(&one).run("platform-key rotate --output json");
     assert_eq!(rotated.json()["platform_key"], made["fingerprint"], "{rotated:?}");
     let shown = || Shell::at(&two).run("platform-key show --output json").json();
@@ -37,7 +37,7 @@ async fn a_fleet_takes_another_platform_key_once_every_node_knows_it() {
     assert_eq!(
         sealed.keys().collect::<Vec<_>>(),
         [made["fingerprint"].as_str().unwrap()],
-        "also what came later"
+        "later entries are encrypted under the new key too"
     );
     for node in [&one, &two] {
         let billing = node.client(&cast.billing);

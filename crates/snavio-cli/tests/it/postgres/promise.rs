@@ -1,5 +1,5 @@
-//! What a database must do for a node to serve over it: flush what it commits (PIP-12), and be who it says it is
-//! (QUA-7).
+//! Requirements on a database before a node serves over it: it must flush its commits (PIP-12) and prove its
+//! identity (QUA-7).
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,9 +11,9 @@ use crate::engine::Database;
 use crate::node::{Draft, Launch, Node, new_id, post};
 use crate::wire::metric;
 
-/// A node refuses to serve over the database and names the setting; told to be relaxed, it serves and says so
-/// wherever somebody could rely on it.
-async fn is_refused_or_relaxed(database: &Database, setting: &str) {
+/// Checks that a node refuses to serve over the database and names the setting. In relaxed mode the node
+/// serves, and shows that it is relaxed in status, readiness, metrics and answers.
+async fn assert_refused_or_relaxed(database: &Database, setting: &str) {
     let refusal = Node::refused(database, &Launch::default()).said();
     let named = format!("PostgreSQL's {setting} is off");
     assert!(refusal.contains(&named) && refusal.contains("store.relaxed"), "{refusal}");
@@ -32,23 +32,23 @@ async fn is_refused_or_relaxed(database: &Database, setting: &str) {
 
 /// PIP-12
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_does_not_flush_is_refused_unless_relaxed() {
+async fn server_without_flushes_is_refused_unless_relaxed() {
     for setting in ["fsync", "full_page_writes"] {
         let server = Postgres::start(&[&format!("{setting}=off")]).unwrap();
-        is_refused_or_relaxed(&Database::at(server.database().unwrap()), setting).await;
+        assert_refused_or_relaxed(&Database::at(server.database().unwrap()), setting).await;
     }
 }
 
 /// PIP-12
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_answers_before_it_flushes_is_refused_unless_relaxed() {
+async fn database_with_asynchronous_commit_is_refused_unless_relaxed() {
     let database = Database::new();
     let name = database.url.rsplit('/').next().unwrap();
     database.ask(&format!("ALTER DATABASE {name} SET synchronous_commit = off"));
-    is_refused_or_relaxed(&database, "synchronous_commit").await;
+    assert_refused_or_relaxed(&database, "synchronous_commit").await;
 }
 
-/// A certificate authority, and a certificate for this machine with its key, as files.
+/// Files of a certificate authority, and of a certificate for this machine with its key.
 struct Certificates(tempfile::TempDir);
 
 impl Certificates {
@@ -63,12 +63,12 @@ impl Certificates {
         let key = KeyPair::generate().unwrap();
         std::fs::write(files.path("cert.pem"), server.signed_by(&key, &issuer).unwrap().pem()).unwrap();
         std::fs::write(files.path("key.pem"), key.serialize_pem()).unwrap();
-        files.hand_over();
+        files.set_permissions();
         files
     }
 
-    /// The server reads its key itself, as whoever it runs, and only if nobody else may.
-    fn hand_over(&self) {
+    /// Makes the key readable for the user of the server, which refuses a key that others can read.
+    fn set_permissions(&self) {
         let mode = |path: PathBuf, mode| {
             std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
         };
@@ -92,19 +92,19 @@ impl Certificates {
         Postgres::start(&["ssl=on", &cert, &key]).unwrap()
     }
 
-    /// A node that is told to trust them.
-    fn trusted(&self) -> Launch {
+    /// Launch options of a node that trusts these certificates.
+    fn trusting_launch(&self) -> Launch {
         Launch::default().set("STORE_CA_FILE", self.path("ca.pem").display())
     }
 }
 
 /// QUA-7
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_certificates_to_trust_every_connection_to_the_database_is_encrypted() {
+async fn trusted_certificates_encrypt_every_database_connection() {
     let files = Certificates::new();
     let server = files.server();
     let database = Database::at(server.database().unwrap());
-    let node = Node::over(&database, &files.trusted());
+    let node = Node::over(&database, &files.trusting_launch());
     node.get("/v1/status").await;
     let encrypted = "SELECT count(*) > 0 AND bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
          WHERE application_name = 'snavio'";
@@ -113,25 +113,25 @@ async fn with_certificates_to_trust_every_connection_to_the_database_is_encrypte
 
 /// QUA-7
 #[test]
-fn a_server_that_is_not_the_one_to_trust_is_refused() {
+fn server_with_untrusted_certificate_is_refused() {
     let files = Certificates::new();
     let server = files.server();
     let database = Database::at(server.database().unwrap());
-    let stranger = Certificates::new();
-    let told = Node::refused(&database, &stranger.trusted()).said();
-    assert!(told.contains("certificate"), "{told}");
-    std::fs::write(stranger.path("ca.pem"), "").unwrap();
-    let told = Node::refused(&database, &stranger.trusted()).said();
-    assert!(told.contains("ca.pem") && told.contains("holds no certificate"), "{told}");
-    // Its own word that it has no TLS is not taken for an excuse.
-    let told = Node::refused(&Database::new(), &files.trusted()).said();
-    assert!(told.contains("TLS"), "{told}");
+    let other = Certificates::new();
+    let log = Node::refused(&database, &other.trusting_launch()).said();
+    assert!(log.contains("certificate"), "{log}");
+    std::fs::write(other.path("ca.pem"), "").unwrap();
+    let log = Node::refused(&database, &other.trusting_launch()).said();
+    assert!(log.contains("ca.pem") && log.contains("holds no certificate"), "{log}");
+    // A server without TLS is refused, although it says so itself.
+    let log = Node::refused(&Database::new(), &files.trusting_launch()).said();
+    assert!(log.contains("TLS"), "{log}");
 }
 
 /// QUA-7
 #[test]
-fn encryption_without_anybody_to_trust_is_refused_with_the_reason() {
+fn encryption_without_ca_file_is_refused_with_reason() {
     let database = Database::at(format!("{}?sslmode=require", Database::new().url));
-    let told = Node::refused(&database, &Launch::default()).said();
-    assert!(told.contains("sslmode=require needs store.ca_file"), "{told}");
+    let log = Node::refused(&database, &Launch::default()).said();
+    assert!(log.contains("sslmode=require needs store.ca_file"), "{log}");
 }

@@ -1,4 +1,5 @@
-//! A database that was restored to an earlier state, by the words of the guide (QUA-1: backup and restore under load).
+//! A database that was restored to an earlier state by the steps of the guide (QUA-1: backup and restore
+//! under load).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,7 +15,7 @@ use crate::engine::Database;
 use crate::node::{Cast, Draft, Launch, Node, drain, new_id, post};
 use crate::patience::eventually;
 
-/// What the guide tells to run before a node is started over a restored database.
+/// The statements that the guide says to run before a node starts over a restored database.
 fn statements_of_the_guide() -> String {
     let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guides/fleet.md");
     let guide = std::fs::read_to_string(guide).unwrap();
@@ -27,15 +28,20 @@ fn statements_of_the_guide() -> String {
     block
 }
 
-/// What a producer is told, and tells.
+/// The state that a producer shares with the test.
 #[derive(Default)]
-struct Traffic {
+struct ProducerState {
     is_done: AtomicBool,
     accepted: AtomicUsize,
 }
 
-/// A producer that sends one message after the other until it is told to stop, and gives back what was accepted.
-fn produce(node: &Node, cast: &Cast, traffic: &Arc<Traffic>) -> tokio::task::JoinHandle<Vec<Sent>> {
+/// Starts a producer that sends one message after the other until `is_done`, and returns the accepted
+/// messages.
+fn produce(
+    node: &Node,
+    cast: &Cast,
+    traffic: &Arc<ProducerState>,
+) -> tokio::task::JoinHandle<Vec<AcceptedMessage>> {
     let (billing, credentials) = (node.client(&cast.billing), cast.billing.clone());
     let traffic = Arc::clone(traffic);
     tokio::spawn(async move {
@@ -44,14 +50,14 @@ fn produce(node: &Node, cast: &Cast, traffic: &Arc<Traffic>) -> tokio::task::Joi
             let draft = Draft::new("pay", &new_id());
             let (status, answer) = post(&billing, draft.sign(&credentials)).await;
             assert_eq!(status, 202, "{answer}");
-            sent.push(Sent { draft, delivery_id: answer["delivery_id"].as_i64().unwrap() });
+            sent.push(AcceptedMessage { draft, delivery_id: answer["delivery_id"].as_i64().unwrap() });
             traffic.accepted.store(sent.len(), Ordering::Relaxed);
         }
         sent
     })
 }
 
-struct Sent {
+struct AcceptedMessage {
     draft: Draft,
     delivery_id: i64,
 }
@@ -66,39 +72,40 @@ fn id_of(delivery: &Delivery) -> &str {
     delivery.message.id().unwrap()
 }
 
-/// How many messages a reader of telemetry hears of who has read so far, and where it goes on.
-async fn dispatched(client: &Client, after: i64) -> (usize, i64) {
+/// Reads telemetry after a number. Returns the count of delivered messages and the number to continue from.
+async fn count_delivered(client: &Client, after: i64) -> (usize, i64) {
     let (mut count, mut after) = (0, after);
     loop {
         let path = format!("/v1/telemetry?type=snavio.command.delivered&limit=1000&after={after}");
         let page = client.call(Method::GET, &path, None).await.unwrap();
-        let some = page["items"].as_array().unwrap().len();
-        if some == 0 {
+        let received = page["items"].as_array().unwrap().len();
+        if received == 0 {
             return (count, after);
         }
-        count += some;
+        count += received;
         after = page["next"].as_i64().unwrap();
     }
 }
 
 /// QUA-1, ENG-7, CLM-4, DLV-3, REG-5
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restored_database_goes_on_above_every_number_of_the_time_it_forgot() {
+async fn restored_database_reuses_no_serial_of_lost_time() {
     let (server, database) = (Postgres::shared(), Database::new());
     let mut node = Node::over(&database, &Launch::default());
     let cast = node.cast().await;
     let bot = node.client(&cast.bot);
 
-    // Dumped while it is used.
-    let traffic = Arc::new(Traffic::default());
+    // Dump the database under load.
+    let traffic = Arc::new(ProducerState::default());
     let producing = produce(&node, &cast, &traffic);
     let ended = receive_one(&bot).await;
     bot.acknowledge("pay-inbox", &[ended.receipt()]).await.unwrap();
     let dump = node.folder().join("dump.sql");
     tokio::task::block_in_place(|| server.dump(&database.url, &dump)).unwrap();
 
-    // What comes now will be forgotten. The first that is counted may have been on its way before.
-    let held = receive_one(&bot).await;
+    // The restored database lacks messages from here on. The first counted one may have been under way before
+    // the dump.
+    let leased = receive_one(&bot).await;
     let before = traffic.accepted.load(Ordering::Relaxed);
     eventually("more is sent", async || {
         (traffic.accepted.load(Ordering::Relaxed) > before + 1).then_some(())
@@ -106,10 +113,10 @@ async fn a_restored_database_goes_on_above_every_number_of_the_time_it_forgot() 
     .await;
     traffic.is_done.store(true, Ordering::Relaxed);
     let sent = producing.await.unwrap();
-    let numbers_max = sent.iter().map(|it| it.delivery_id).max().unwrap();
-    let read_to = eventually("all are told", async || {
-        let (told, read_to) = dispatched(&node.client(&cast.billing), 0).await;
-        (told == sent.len()).then_some(read_to)
+    let last_delivery_id = sent.iter().map(|message| message.delivery_id).max().unwrap();
+    let read_to = eventually("every message has a record", async || {
+        let (recorded, read_to) = count_delivered(&node.client(&cast.billing), 0).await;
+        (recorded == sent.len()).then_some(read_to)
     })
     .await;
     let later = json!({ "services": [{ "name": "acme/later" }] });
@@ -122,19 +129,25 @@ async fn a_restored_database_goes_on_above_every_number_of_the_time_it_forgot() 
     let node = Node::over(&restored, &Launch::default());
     let (billing, bot) = (node.client(&cast.billing), node.client(&cast.bot));
 
-    // A lease from the forgotten time ends no other that was given since.
+    // A lease from the lost time does not end a newer lease.
     let again = receive_one(&bot).await;
-    assert_eq!(again.delivery_id, held.delivery_id, "the longest waiting comes first");
-    let fenced = bot.acknowledge("pay-inbox", &[held.receipt()]).await.unwrap_err();
+    assert_eq!(again.delivery_id, leased.delivery_id, "the oldest delivery comes first");
+    let fenced = bot.acknowledge("pay-inbox", &[leased.receipt()]).await.unwrap_err();
     assert!(matches!(&fenced, ApiError::Refused { reason, .. } if reason == "fenced"), "{fenced:?}");
     bot.acknowledge("pay-inbox", &[again.receipt()]).await.unwrap();
 
-    // What is in the copy is there once, with its number; a copy of it is known. Everything else is free.
+    // A message in the dump is delivered once with its delivery id, and its repeat is a duplicate. The ids of
+    // all others are new again.
     let waiting = drain(&bot, "pay-inbox").await;
-    let known: Vec<_> = [&ended, &again].into_iter().chain(&waiting).collect();
-    assert!(known.len() > 2 && known.len() < sent.len(), "{} of {} were dumped", known.len(), sent.len());
-    for Sent { draft, delivery_id } in &sent {
-        let copies: Vec<_> = known.iter().filter(|it| id_of(it) == draft.id).collect();
+    let delivered: Vec<_> = [&ended, &again].into_iter().chain(&waiting).collect();
+    assert!(
+        delivered.len() > 2 && delivered.len() < sent.len(),
+        "{} of {} were dumped",
+        delivered.len(),
+        sent.len()
+    );
+    for AcceptedMessage { draft, delivery_id } in &sent {
+        let copies: Vec<_> = delivered.iter().filter(|delivery| id_of(delivery) == draft.id).collect();
         let (status, answer) = post(&billing, draft.sign(&cast.billing)).await;
         match copies[..] {
             [copy] => {
@@ -144,22 +157,24 @@ async fn a_restored_database_goes_on_above_every_number_of_the_time_it_forgot() 
             [] => {
                 assert_eq!(status, 202, "{answer}");
                 assert!(
-                    answer["delivery_id"].as_i64().unwrap() > numbers_max,
-                    "{answer} after {numbers_max}"
+                    answer["delivery_id"].as_i64().unwrap() > last_delivery_id,
+                    "{answer} after {last_delivery_id}"
                 );
             }
             _ => panic!("{} is there {} times", draft.id, copies.len()),
         }
     }
 
-    // A reader who had read all goes on, and nobody takes one version of the registry for another.
-    let left = sent.len() - known.len();
-    eventually("the rest is told", async || (dispatched(&billing, read_to).await.0 == left).then_some(()))
-        .await;
+    // A reader who had read all telemetry continues after its number, and no registry version is used twice.
+    let left = sent.len() - delivered.len();
+    eventually("the remaining messages have records", async || {
+        (count_delivered(&billing, read_to).await.0 == left).then_some(())
+    })
+    .await;
     let status = node.get("/v1/status").await;
     assert!(status["registry_version"].as_i64().unwrap() > version, "{status} after {version}");
     assert_eq!((&status["registry_lag"], status["nodes"].as_array().map(Vec::len)), (&json!(0), Some(1)));
-    assert_eq!(node.apply(&later).await.len(), 1, "what was registered since is forgotten");
+    assert_eq!(node.apply(&later).await.len(), 1, "the entry from after the dump is gone");
     let skipped = node.get("/v1/registry/seals").await["skipped"][0].clone();
     assert_eq!(skipped["last"].as_i64().unwrap() - skipped["first"].as_i64().unwrap(), 999_999);
     whole_after_a_restore(&node, &skipped).await;

@@ -21,16 +21,17 @@ async fn written(node: &Node) -> f64 {
 
 /// REG-20, REG-23, ENG-7
 #[tokio::test]
-async fn one_node_writes_and_another_starts_from_it_and_takes_over() {
+async fn second_node_starts_from_snapshot_and_takes_over_writing() {
     let folder = tempfile::tempdir().unwrap();
     let database = Database::new();
     let mut one = Node::over(&database, &launch(folder.path()));
     one.cast().await;
-    eventually("the first writes", async || (written(&one).await >= 3.0).then_some(())).await;
+    eventually("the first node writes", async || (written(&one).await >= 3.0).then_some(())).await;
     let other = Node::over(&database, &launch(folder.path()));
     assert!(other.said().contains("the registry was read from a snapshot"), "{}", other.said());
     let so_far = written(&one).await;
-    eventually("the first goes on", async || (written(&one).await >= so_far + 3.0).then_some(())).await;
+    eventually("the first node continues", async || (written(&one).await >= so_far + 3.0).then_some(()))
+        .await;
     assert_eq!(written(&other).await, 0.0, "one writes for all");
     one.signal("TERM");
     one.wait();

@@ -1,4 +1,5 @@
-//! Two real nodes over one database: a signed request is good once, whichever of them it comes to (REG-11).
+//! Two nodes over one database accept a signed request once together, on whichever node it arrives first
+//! (REG-11).
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use crate::wire::http;
 
 /// REG-11
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_one_node_took_the_other_refuses_and_new_ones_are_taken_by_both_at_once() {
+async fn signed_request_is_accepted_once_over_both_nodes() {
     let database = Database::new();
     let one = Arc::new(Node::over(&database, &Launch::default()));
     let billing = Arc::new(one.cast().await.billing);
@@ -20,7 +21,7 @@ async fn what_one_node_took_the_other_refuses_and_new_ones_are_taken_by_both_at_
         asked(request, &token, Some(headers)).await
     };
     let captured = signature(&billing, 0, SIGNED);
-    assert_eq!(ask(&one, &captured).await.verdict(), "told");
+    assert_eq!(ask(&one, &captured).await.verdict(), "given");
     assert_eq!(ask(&other, &captured).await.verdict(), "replayed");
     assert_eq!(ask(&one, &captured).await.verdict(), "replayed");
 
@@ -31,7 +32,7 @@ async fn what_one_node_took_the_other_refuses_and_new_ones_are_taken_by_both_at_
             tokio::spawn(async move { node.client(&billing).tenant_config().await.unwrap() })
         })
         .collect();
-    for told in asking {
-        assert_eq!(told.await.unwrap()["current"]["hmac_version"], "hmac-v1");
+    for response in asking {
+        assert_eq!(response.await.unwrap()["current"]["hmac_version"], "hmac-v1");
     }
 }

@@ -1,5 +1,5 @@
-//! HTTP push from outside (DLV-1, DLV-4, MSG-4, QUA-6): signed, sent again until it is taken, and left alone while nobody is
-//! there.
+//! HTTP push (DLV-1, DLV-4, MSG-4, QUA-6): pushes are signed, repeated until the receiver acknowledges, and
+//! paused while the receiver is down.
 
 mod gone;
 mod others;
@@ -19,19 +19,19 @@ use crate::processor::{Asked, Processor, Reply, Reserved};
 use crate::shell::Shell;
 use crate::wire::{metric, post_json};
 
-/// `acme/shop` publishes `order.paid`, which is pushed to `acme/ledger`; both are of one tenant.
+/// A node where `acme/shop` publishes `order.paid`, which is pushed to `acme/ledger` of the same tenant.
 pub(crate) struct Hooks {
     pub(crate) node: Node,
     pub(crate) shop: Credentials,
     token: String,
-    /// What pushes are signed with, by destination.
+    /// The secrets that sign pushes, by destination.
     pub(crate) secrets: BTreeMap<String, Secret>,
 }
 
 pub(crate) const PAID: &str = "acme/ledger:acme/shop:order.paid";
 const SUBSCRIPTION: &str = "/v1/subscriptions/acme/ledger/acme/shop/order.paid";
 
-/// A subscription that pushes, to this address; `more` says what is unusual about it.
+/// A subscription that pushes to a URL, with the members of `more` in addition.
 pub(crate) fn hook(url: &str, more: &Value) -> Value {
     let mut subscription = json!({
         "target": "acme/ledger", "events_of": "acme/shop", "name": "order.paid", "queue": "paid",
@@ -40,7 +40,9 @@ pub(crate) fn hook(url: &str, more: &Value) -> Value {
     });
     for (name, value) in more.as_object().unwrap() {
         match value.as_object() {
-            Some(members) => members.iter().for_each(|(it, value)| subscription[name][it] = value.clone()),
+            Some(members) => {
+                members.iter().for_each(|(member, value)| subscription[name][member] = value.clone())
+            }
             None => subscription[name] = value.clone(),
         }
     }
@@ -61,9 +63,11 @@ impl Hooks {
     }
 
     pub(crate) async fn on(node: Node, subscriptions: Vec<Value>) -> Self {
-        let services: std::collections::BTreeSet<_> =
-            subscriptions.iter().map(|it| it["target"].as_str().unwrap().to_owned()).collect();
-        let services = services.iter().map(|it| json!({ "name": it }));
+        let services: std::collections::BTreeSet<_> = subscriptions
+            .iter()
+            .map(|subscription| subscription["target"].as_str().unwrap().to_owned())
+            .collect();
+        let services = services.iter().map(|service| json!({ "name": service }));
         let services: Vec<_> = [json!({ "name": "acme/shop" })].into_iter().chain(services).collect();
         let registry = json!({
             "tenants": [{ "name": "acme" }],
@@ -73,11 +77,12 @@ impl Hooks {
         });
         let applied = node.operator().call(Method::POST, "/v1/registry/apply", Some(&registry)).await;
         let applied = applied.expect("the registry takes the file");
-        let secret = |it: &Value| {
-            let secret = Secret::parse(it["push_secret"].as_str().unwrap()).expect("libraries can read it");
-            (it["destination"].as_str().unwrap().to_owned(), secret)
-        };
-        let secrets = applied["push_secrets"].as_array().unwrap().iter().map(secret).collect();
+        let made = applied["push_secrets"].as_array().unwrap().iter();
+        let secrets = made.map(|made| {
+            let secret = Secret::parse(made["push_secret"].as_str().unwrap()).expect("libraries can read it");
+            (made["destination"].as_str().unwrap().to_owned(), secret)
+        });
+        let secrets = secrets.collect();
         let shop: Credentials = serde_json::from_value(applied["credentials"][0].clone()).unwrap();
         let token = node.token(&shop).await;
         Self { node, shop, token, secrets }
@@ -98,8 +103,8 @@ impl Hooks {
         ids
     }
 
-    async fn operate(&self, method: Method, path: &str, body: Option<Value>) -> (u16, Value) {
-        let body = body.map(|it| it.to_string().into_bytes());
+    async fn call_as_operator(&self, method: Method, path: &str, body: Option<Value>) -> (u16, Value) {
+        let body = body.map(|document| document.to_string().into_bytes());
         verdict(self.node.operator().send(method, path, body, "application/json").await)
     }
 
@@ -107,10 +112,10 @@ impl Hooks {
         self.node.get("/v1/queues/paid?tenant=acme").await
     }
 
-    /// Nothing waits, nothing is under way.
+    /// Returns `Some` once no delivery of the queue is visible, leased or delayed.
     pub(crate) async fn is_drained(&self) -> Option<()> {
         let queue = self.queue().await;
-        let left = ["depth", "in_flight", "delayed"].map(|it| queue[it].as_u64().unwrap());
+        let left = ["depth", "in_flight", "delayed"].map(|member| queue[member].as_u64().unwrap());
         (left == [0, 0, 0]).then_some(())
     }
 
@@ -120,23 +125,20 @@ impl Hooks {
     }
 }
 
-pub(crate) fn ids(asked: &[Asked]) -> Vec<&str> {
-    asked.iter().map(|it| it.headers["webhook-id"].as_str()).collect()
+pub(crate) fn ids(requests: &[Asked]) -> Vec<&str> {
+    requests.iter().map(|request| request.headers["webhook-id"].as_str()).collect()
 }
 
-fn is_signed(asked: &Asked, secret: &Secret) -> bool {
-    let header = |name: &str| asked.headers[name].as_str();
-    let signed = WebhookSignature::parse(
-        header("webhook-id"),
-        header("webhook-timestamp"),
-        header("webhook-signature"),
-    );
-    signed.expect("the headers are right").verify(secret, &asked.raw).is_some()
+fn is_signed(request: &Asked, secret: &Secret) -> bool {
+    let [id, timestamp, signature] =
+        ["webhook-id", "webhook-timestamp", "webhook-signature"].map(|name| request.headers[name].as_str());
+    let signed = WebhookSignature::parse(id, timestamp, signature);
+    signed.expect("the headers are right").verify(secret, &request.raw).is_some()
 }
 
 /// DLV-1, MSG-4
 #[tokio::test]
-async fn a_push_is_the_message_signed_with_a_secret_of_its_own() {
+async fn push_is_message_signed_with_destinations_secret() {
     let receiver = Processor::start().await;
     let hooks = Hooks::to(&receiver).await;
     let id = new_id();
@@ -144,15 +146,21 @@ async fn a_push_is_the_message_signed_with_a_secret_of_its_own() {
     assert_eq!(
         (status, &accepted["in_progress"]),
         (202, &Value::Null),
-        "complete once it is queued: {accepted}"
+        "a queued push is complete for the sender: {accepted}"
     );
-    let asked = eventually("it is pushed", async || receiver.asked().first().cloned()).await;
-    assert_eq!((&asked.body["eventId"], &asked.body["data"]["amount"]), (&json!(id), &json!(10)));
-    assert_eq!((asked.headers["webhook-id"].as_str(), asked.headers["snavio-attempt"].as_str()), (&*id, "1"));
-    assert_eq!(asked.headers["snavio-delivery-id"], accepted["delivery_id"].to_string());
-    assert!(is_signed(&asked, &hooks.secrets[PAID]));
-    assert!(!is_signed(&asked, &hooks.shop.secret().unwrap()), "nobody's key to this gateway");
-    eventually("it is acknowledged", async || hooks.is_drained().await).await;
+    let pushed = eventually("the event is pushed", async || receiver.asked().first().cloned()).await;
+    assert_eq!((&pushed.body["eventId"], &pushed.body["data"]["amount"]), (&json!(id), &json!(10)));
+    assert_eq!(
+        (pushed.headers["webhook-id"].as_str(), pushed.headers["snavio-attempt"].as_str()),
+        (&*id, "1")
+    );
+    assert_eq!(pushed.headers["snavio-delivery-id"], accepted["delivery_id"].to_string());
+    assert!(is_signed(&pushed, &hooks.secrets[PAID]));
+    assert!(
+        !is_signed(&pushed, &hooks.shop.secret().unwrap()),
+        "a push is not signed with a key of a service"
+    );
+    eventually("the push is acknowledged", async || hooks.is_drained().await).await;
     let (_, again) = hooks.send(&id, 10).await;
     assert_eq!(again["duplicate"], true, "{again}");
     assert_eq!(receiver.asked().len(), 1);
@@ -163,36 +171,38 @@ async fn a_push_is_the_message_signed_with_a_secret_of_its_own() {
         assert!(!text.contains("whsec_") && !text.contains("\"secret\""), "{path}: {text}");
     }
     let (status, put) =
-        hooks.operate(Method::PUT, SUBSCRIPTION, Some(hook(&receiver.url(), &json!({})))).await;
-    assert_eq!((status, &put["push_secret"]), (200, &Value::Null), "it is shown once: {put}");
+        hooks.call_as_operator(Method::PUT, SUBSCRIPTION, Some(hook(&receiver.url(), &json!({})))).await;
+    assert_eq!((status, &put["push_secret"]), (200, &Value::Null), "the secret is shown once: {put}");
 }
 
 /// MSG-4, DLV-1
 #[tokio::test]
-async fn while_a_secret_is_replaced_both_sign() {
+async fn both_secrets_sign_during_rotation() {
     let receiver = Processor::start().await;
     let hooks = Hooks::to(&receiver).await;
     let rotate = format!("{SUBSCRIPTION}/push-secret/rotate");
-    let (status, made) = hooks.operate(Method::POST, &rotate, Some(json!({ "why": "exercise" }))).await;
+    let (status, made) =
+        hooks.call_as_operator(Method::POST, &rotate, Some(json!({ "why": "exercise" }))).await;
     assert_eq!((status, &made["destination"]), (201, &json!(PAID)), "{made}");
     let next = Secret::parse(made["push_secret"].as_str().unwrap()).unwrap();
     hooks.sends(1).await;
-    let asked = eventually("it is pushed", async || receiver.asked().first().cloned()).await;
-    assert!(is_signed(&asked, &hooks.secrets[PAID]) && is_signed(&asked, &next), "{:?}", asked.headers);
-    assert_eq!(asked.headers["webhook-signature"].split(' ').count(), 2);
+    let pushed = eventually("the message is pushed", async || receiver.asked().first().cloned()).await;
+    assert!(is_signed(&pushed, &hooks.secrets[PAID]) && is_signed(&pushed, &next), "{:?}", pushed.headers);
+    assert_eq!(pushed.headers["webhook-signature"].split(' ').count(), 2);
 
     let printed = Shell::at(&hooks.node).run(&format!("--output json push rotate {PAID}")).json();
     let third = Secret::parse(printed["push_secret"].as_str().unwrap()).unwrap();
     hooks.sends(1).await;
-    let asked = eventually("the second one, too", async || receiver.asked().get(1).cloned()).await;
+    let pushed = eventually("the second one, too", async || receiver.asked().get(1).cloned()).await;
     assert!(
-        is_signed(&asked, &next) && is_signed(&asked, &third) && !is_signed(&asked, &hooks.secrets[PAID])
+        is_signed(&pushed, &next) && is_signed(&pushed, &third) && !is_signed(&pushed, &hooks.secrets[PAID])
     );
 }
 
-/// DLV-4: what waits is tried again no earlier than asked for, under one delivery id, and acknowledged by a 2xx alone.
+/// DLV-4: the gateway waits as long as the receiver asks, keeps one delivery id, and takes only a 2xx as
+/// acknowledgement.
 #[tokio::test]
-async fn a_receiver_that_asks_for_time_gets_it() {
+async fn retry_after_of_receiver_is_respected() {
     let (receiver, elsewhere) = (Processor::start().await, Processor::start().await);
     receiver.answers([
         Reply::new(503, "busy").header("Retry-After", "3"),
@@ -204,59 +214,65 @@ async fn a_receiver_that_asks_for_time_gets_it() {
     eventually("the first attempt", async || (!receiver.asked().is_empty()).then_some(())).await;
     eventually("the second", async || (receiver.asked().len() >= 2).then_some(())).await;
     assert!(began.elapsed() >= Duration::from_secs(3), "{:?}", began.elapsed());
-    eventually("the third is taken", async || hooks.is_drained().await).await;
-    let asked = receiver.asked();
-    let of = |header: &str| asked.iter().map(|it| it.headers[header].clone()).collect::<Vec<_>>();
-    assert_eq!(of("snavio-attempt"), ["1", "2", "3"]);
-    let deliveries = of("snavio-delivery-id");
-    assert!(deliveries.iter().all(|it| *it == deliveries[0]), "{deliveries:?}");
-    assert!(asked.iter().all(|it| is_signed(it, &hooks.secrets[PAID])), "each is signed with its own time");
-    assert_eq!(elsewhere.asked().len(), 0, "nobody is followed elsewhere");
+    eventually("the third attempt is acknowledged", async || hooks.is_drained().await).await;
+    let pushed = receiver.asked();
+    let values =
+        |header: &str| pushed.iter().map(|request| request.headers[header].clone()).collect::<Vec<_>>();
+    assert_eq!(values("snavio-attempt"), ["1", "2", "3"]);
+    let deliveries = values("snavio-delivery-id");
+    assert!(deliveries.iter().all(|id| *id == deliveries[0]), "{deliveries:?}");
+    assert!(
+        pushed.iter().all(|request| is_signed(request, &hooks.secrets[PAID])),
+        "each is signed with its own time"
+    );
+    assert_eq!(elsewhere.asked().len(), 0, "redirects are not followed");
 }
 
-/// DLV-1, DLV-4, PIP-13: what one subscription's receiver does is no other's affair.
+/// DLV-1, DLV-4, PIP-13: a failing receiver of one subscription does not affect the others.
 #[tokio::test]
-async fn of_three_subscriptions_only_the_one_that_fails_is_called_again() {
+async fn only_failing_subscription_is_called_again() {
     let receivers = [Processor::start().await, Processor::start().await, Processor::start().await];
     receivers[2].answers([Reply::new(503, "busy"), Reply::new(503, "busy")]);
     let names = ["one", "two", "three"];
-    let of = |(name, receiver): (&&str, &Processor)| {
+    let subscriptions = names.iter().zip(&receivers).map(|(name, receiver)| {
         hook(&receiver.url(), &json!({ "target": format!("acme/{name}"), "queue": name }))
-    };
-    let hooks = Hooks::with(names.iter().zip(&receivers).map(of).collect()).await;
+    });
+    let hooks = Hooks::with(subscriptions.collect()).await;
     assert_eq!(hooks.secrets.len(), 3, "each destination has a secret of its own");
     let id = new_id();
     let (status, accepted) = hooks.send(&id, 10).await;
     assert_eq!((status, accepted["subscriptions"].as_array().unwrap().len()), (202, 3), "{accepted}");
-    let all_taken = async || {
+    eventually("all have acknowledged it", async || {
         for name in names {
             let queue = hooks.node.get(&format!("/v1/queues/{name}?tenant=acme")).await;
-            if ["depth", "in_flight", "delayed"].iter().any(|it| queue[it] != 0) {
+            if ["depth", "in_flight", "delayed"].iter().any(|member| queue[member] != 0) {
                 return None;
             }
         }
         Some(())
-    };
-    eventually("all have taken it", all_taken).await;
+    })
+    .await;
     let (status, again) = hooks.send(&id, 10).await;
     assert_eq!((status, &again["duplicate"]), (200, &json!(true)), "{again}");
-    let counts = receivers.each_ref().map(|it| it.asked().len());
-    assert_eq!(counts, [1, 1, 3], "and resending it adds none");
-    let asked = receivers[2].asked();
-    let delivery = &asked[0].headers["snavio-delivery-id"];
-    assert!(asked.iter().all(|it| it.headers["snavio-delivery-id"] == *delivery), "{asked:?}");
-    assert!(asked.iter().all(|it| is_signed(it, &hooks.secrets["acme/three:acme/shop:order.paid"])));
-    assert!(!is_signed(&asked[0], &hooks.secrets["acme/one:acme/shop:order.paid"]));
+    let counts = receivers.each_ref().map(|receiver| receiver.asked().len());
+    assert_eq!(counts, [1, 1, 3], "a duplicate adds no push");
+    let pushed = receivers[2].asked();
+    let delivery = &pushed[0].headers["snavio-delivery-id"];
+    assert!(pushed.iter().all(|request| request.headers["snavio-delivery-id"] == *delivery), "{pushed:?}");
+    assert!(
+        pushed.iter().all(|request| is_signed(request, &hooks.secrets["acme/three:acme/shop:order.paid"]))
+    );
+    assert!(!is_signed(&pushed[0], &hooks.secrets["acme/one:acme/shop:order.paid"]));
 }
 
 /// DLV-4
 #[tokio::test]
-async fn what_is_never_taken_becomes_a_dead_letter_with_the_last_error() {
+async fn unacknowledged_push_becomes_dead_letter_with_last_error() {
     let receiver = Processor::start().await;
     receiver.answers([Reply::new(500, "no"), Reply::new(301, "elsewhere"), Reply::new(422, "no")]);
     let hooks = Hooks::with(vec![hook(&receiver.url(), &json!({ "receives_max": 3 }))]).await;
     let [id] = <[String; 1]>::try_from(hooks.sends(1).await).unwrap();
-    let letter = eventually("its attempts are spent", async || hooks.dead_letters().await.pop()).await;
+    let letter = eventually("all attempts are used", async || hooks.dead_letters().await.pop()).await;
     assert_eq!((&letter["message_id"], &letter["attempts"]), (&json!(id), &json!(3)), "{letter}");
     assert_eq!(
         (&letter["reason"], &letter["error"]),
@@ -265,22 +281,22 @@ async fn what_is_never_taken_becomes_a_dead_letter_with_the_last_error() {
     let shown = hooks.node.get(&format!("/v1/dead-letters/{}?tenant=acme", letter["id"])).await;
     assert_eq!(shown["error"], letter["error"]);
     assert_eq!(receiver.asked().len(), 3);
-    // Put back, it is sent again under the same ids.
+    // After a redrive the message is pushed again under the same ids.
     let redrive = format!("/v1/dead-letters/{}/redrive?tenant=acme", letter["id"]);
-    assert_eq!(hooks.operate(Method::POST, &redrive, Some(json!({ "why": "mended" }))).await.0, 200);
-    eventually("it is taken", async || hooks.is_drained().await).await;
-    let asked = receiver.asked();
-    assert_eq!(asked[3].headers["snavio-delivery-id"], asked[0].headers["snavio-delivery-id"]);
+    assert_eq!(hooks.call_as_operator(Method::POST, &redrive, Some(json!({ "why": "fixed" }))).await.0, 200);
+    eventually("the push is acknowledged", async || hooks.is_drained().await).await;
+    let pushed = receiver.asked();
+    assert_eq!(pushed[3].headers["snavio-delivery-id"], pushed[0].headers["snavio-delivery-id"]);
 }
 
 /// DLV-1
 #[tokio::test]
-async fn a_receiver_that_is_gone_is_not_called_until_somebody_says_so() {
+async fn gone_receiver_is_not_called_until_enabled() {
     let receiver = Processor::start().await;
     receiver.answers([Reply::new(410, "gone")]);
     let hooks = Hooks::to(&receiver).await;
     let first = hooks.sends(1).await;
-    let disabled = eventually("it is disabled", async || {
+    let disabled = eventually("the subscription is disabled", async || {
         let route = hooks.node.get(SUBSCRIPTION).await;
         route["disabled"].as_object().is_some().then(|| route["disabled"].clone())
     })
@@ -289,14 +305,14 @@ async fn a_receiver_that_is_gone_is_not_called_until_somebody_says_so() {
     let changes = hooks.node.get("/v1/registry/changes?since=0&limit=1000").await;
     let change = changes["items"].as_array().unwrap().last().unwrap();
     assert_eq!(change["who"], "snavio (push)", "{change}");
-    let told = eventually("its owner is told", async || {
+    let record = eventually("the disabling is recorded", async || {
         let page = hooks.node.get("/v1/telemetry?tenant=acme&type=snavio.route.disabled").await;
         page["items"].as_array().and_then(|items| items.first()).cloned()
     })
     .await;
-    assert_eq!(told["destination"], PAID, "{told}");
+    assert_eq!(record["destination"], PAID, "{record}");
 
-    // Nothing is lost meanwhile: it waits, also over a restart, and an unchanged file does not call it back.
+    // Messages wait meanwhile, also over a restart, and an unchanged file does not enable the subscription.
     let second = hooks.sends(2).await;
     let mut hooks = hooks;
     hooks.node.stop();
@@ -317,19 +333,19 @@ async fn a_receiver_that_is_gone_is_not_called_until_somebody_says_so() {
     assert_eq!((&status["kind"], &status["disabled"]["why"]), (&json!("push"), &disabled["why"]), "{status}");
     let enabled = shell.run(&format!("push enable {PAID} --why repaired"));
     assert_eq!(enabled.code, Some(0), "{enabled:?}");
-    eventually("all are taken", async || hooks.is_drained().await).await;
-    let asked = receiver.asked();
-    let mut taken = ids(&asked[1..]);
-    taken.sort_unstable();
+    eventually("all pushes are acknowledged", async || hooks.is_drained().await).await;
+    let pushed = receiver.asked();
+    let mut acknowledged = ids(&pushed[1..]);
+    acknowledged.sort_unstable();
     let mut sent: Vec<_> = first.iter().chain(&second).map(String::as_str).collect();
     sent.sort_unstable();
-    assert_eq!(taken, sent);
+    assert_eq!(acknowledged, sent);
     assert!(hooks.dead_letters().await.is_empty());
 }
 
-/// DLV-4: what waits when somebody disables its route was not tried, and spends none of its attempts.
+/// DLV-4: deliveries that wait when a person disables their route were not attempted and lose no attempts.
 #[tokio::test]
-async fn a_route_that_is_disabled_while_much_waits_buries_nothing() {
+async fn disabling_route_with_backlog_makes_no_dead_letters() {
     for order in [None, Some(json!({ "entity": "/order", "number": "/n", "mode": "strict" }))] {
         let receiver = Processor::start().await;
         receiver.takes(Duration::from_millis(100));
@@ -341,22 +357,23 @@ async fn a_route_that_is_disabled_while_much_waits_buries_nothing() {
         off["disabled"] = json!({ "why": "migration" });
         let hooks = Hooks::with(vec![off.clone()]).await;
         let put = async |subscription: &Value| {
-            let (status, told) = hooks.operate(Method::PUT, SUBSCRIPTION, Some(subscription.clone())).await;
-            assert_eq!(status, 200, "{told}");
+            let (status, answer) =
+                hooks.call_as_operator(Method::PUT, SUBSCRIPTION, Some(subscription.clone())).await;
+            assert_eq!(status, 200, "{answer}");
         };
         for batch in 0..10 {
-            let event = |n| {
+            let events = (0..100).map(|n| {
                 json!({ "eventId": format!("e-{batch}-{n:02}"), "eventType": "order.paid",
                     "data": { "order": n, "n": batch + 1 } })
-            };
-            let events = Value::from_iter((0..100).map(event)).to_string();
+            });
+            let events = Value::from_iter(events).to_string();
             let sent = post_json(&hooks.node, "/v1/events/batch", &hooks.token, events).send().await;
             assert_eq!(sent.unwrap().status().as_u16(), 200);
         }
         put(&on).await;
         eventually("some are pushed", async || (!receiver.asked().is_empty()).then_some(())).await;
         put(&off).await;
-        let queue = eventually("those under way are heard out, and nobody runs for it", async || {
+        let queue = eventually("calls under way have ended, and the queue has no runner", async || {
             let queue = hooks.queue().await;
             (queue["in_flight"] == 0 && queue["target"]["calls"] == 0).then_some(queue)
         })
@@ -366,22 +383,24 @@ async fn a_route_that_is_disabled_while_much_waits_buries_nothing() {
         assert_eq!(waiting + receiver.asked().len() as u64, 1000, "{queue}");
         receiver.takes(Duration::ZERO);
         put(&on).await;
-        within(Duration::from_secs(120), "all are taken", async || hooks.is_drained().await).await;
+        within(Duration::from_secs(120), "all pushes are acknowledged", async || hooks.is_drained().await)
+            .await;
         assert_eq!(hooks.dead_letters().await, [] as [Value; 0], "{order:?}");
-        let asked = receiver.asked();
-        assert!(asked.iter().all(|it| it.headers["snavio-attempt"] == "1"), "{order:?}");
-        let taken: std::collections::BTreeSet<_> = ids(&asked).into_iter().collect();
-        assert_eq!((taken.len(), asked.len()), (1000, 1000), "each once: {order:?}");
+        let pushed = receiver.asked();
+        assert!(pushed.iter().all(|request| request.headers["snavio-attempt"] == "1"), "{order:?}");
+        let acknowledged: std::collections::BTreeSet<_> = ids(&pushed).into_iter().collect();
+        assert_eq!((acknowledged.len(), pushed.len()), (1000, 1000), "each once: {order:?}");
     }
 }
 
-/// DLV-4: nobody is there, and then somebody is. What waits loses no attempts meanwhile, and nothing is lost.
+/// DLV-4: while a receiver is down, waiting deliveries lose no attempts, and all are delivered when it is up
+/// again.
 #[tokio::test]
-async fn a_dead_receivers_backlog_waits_and_drains_when_it_comes_back() {
+async fn backlog_of_dead_receiver_drains_when_it_returns() {
     let reserved = Reserved::new();
     let mut hooks = Hooks::with(vec![hook(&reserved.url(), &json!({ "receives_max": 10 }))]).await;
     let sent = hooks.sends(100).await;
-    let queue = eventually("it is left alone", async || {
+    let queue = eventually("the circuit breaker is open", async || {
         let queue = hooks.queue().await;
         (queue["target"]["breaker"] == "open").then_some(queue)
     })
@@ -389,38 +408,38 @@ async fn a_dead_receivers_backlog_waits_and_drains_when_it_comes_back() {
     assert!(queue["target"]["failures"].as_u64().unwrap() >= 5, "{queue}");
     assert!(queue["target"]["probes_at"].is_string(), "{queue}");
     let breaker = r#"snavio_target_breaker{tenant="acme",queue="paid"}"#;
-    let open = async || metric(&hooks.node, breaker).await.filter(|it| *it == 2.0);
-    eventually("its figure tells so", open).await;
+    eventually("the metric shows the open breaker", async || {
+        metric(&hooks.node, breaker).await.filter(|value| *value == 2.0)
+    })
+    .await;
     assert!(metric(&hooks.node, "snavio_target_breaks_total").await >= Some(1.0));
     assert!(hooks.node.said().contains("a target is down, and left alone for a while"));
     hooks.node.kill();
     hooks.node.restart(&launch());
     let receiver = Processor::on(reserved);
     within(Duration::from_secs(60), "it drains", async || hooks.is_drained().await).await;
-    let asked = receiver.asked();
-    let taken: std::collections::BTreeSet<_> = ids(&asked).into_iter().collect();
-    assert_eq!(taken, sent.iter().map(String::as_str).collect(), "each is taken");
-    let attempts = asked.iter().map(|it| it.headers["snavio-attempt"].parse::<u32>().unwrap());
+    let pushed = receiver.asked();
+    let acknowledged: std::collections::BTreeSet<_> = ids(&pushed).into_iter().collect();
+    assert_eq!(acknowledged, sent.iter().map(String::as_str).collect(), "each is acknowledged");
+    let attempts = pushed.iter().map(|request| request.headers["snavio-attempt"].parse::<u32>().unwrap());
     assert!(attempts.max() < Some(10), "waiting costs no attempts");
     assert!(hooks.dead_letters().await.is_empty());
     let queue = hooks.queue().await;
     assert_eq!((&queue["target"]["breaker"], &queue["target"]["failures"]), (&json!("closed"), &json!(0)));
 }
 
-/// DLV-1: commands are pushed as consumers get them, and in no other form.
+/// DLV-1: commands are pushed in the form in which consumers get them, and in no other.
 #[tokio::test]
 async fn commands_are_pushed_in_their_native_form_only() {
     let receiver = Processor::start().await;
     let node = Node::launch(&launch());
     let cast = node.cast().await;
-    let route = |form: &str| {
-        json!({
+    let put = async |form: &str| {
+        let route = json!({
             "queue": "hooks", "dead_letter_queue": "bot-dead",
             "processing": { "kind": "push", "url": receiver.url(), "form": form },
-        })
-    };
-    let put = async |form: &str| {
-        let body = Some(route(form).to_string().into_bytes());
+        });
+        let body = Some(route.to_string().into_bytes());
         let path = "/v1/routes/acme/bot/hooked";
         verdict(node.operator().send(Method::PUT, path, body, "application/json").await)
     };
@@ -434,14 +453,15 @@ async fn commands_are_pushed_in_their_native_form_only() {
     node.apply(&grant).await;
     let id = new_id();
     assert_eq!(post(&node.client(&cast.billing), Draft::new("hooked", &id).sign(&cast.billing)).await.0, 202);
-    let asked = eventually("it is pushed", async || receiver.asked().first().cloned()).await;
+    let pushed = eventually("the message is pushed", async || receiver.asked().first().cloned()).await;
     assert_eq!(
-        (&asked.body["metadata"]["id"], &asked.body["command"]["source"]),
+        (&pushed.body["metadata"]["id"], &pushed.body["command"]["source"]),
         (&json!(id), &json!("acme/billing"))
     );
-    assert!(is_signed(&asked, &secret));
-    // What was received is done only when its answer is on record: until then the route has work and stays.
-    let gone = eventually("it can go", async || {
+    assert!(is_signed(&pushed, &secret));
+    // A push ends only when its acknowledgement is stored. Until then the queue has work, and the route
+    // stays.
+    let gone = eventually("the route can be removed", async || {
         let path = "/v1/routes/acme/bot/hooked";
         let gone = verdict(node.operator().send(Method::DELETE, path, None, "").await);
         (gone.1["reason"] != "registry_conflict").then_some(gone)
@@ -457,37 +477,38 @@ async fn commands_are_pushed_in_their_native_form_only() {
 
 /// DLV-1, REG-4
 #[tokio::test]
-async fn a_file_tells_each_secret_once_and_what_it_leaves_out_goes_with_its_secret() {
+async fn apply_returns_secret_once_and_prune_removes_it() {
     let node = Node::launch(&launch());
     let shell = Shell::at(&node);
-    let file = |subscriptions: Value| {
-        let services = [json!({ "name": "acme/shop" }), json!({ "name": "acme/ledger" })];
-        json!({
-            "tenants": [{ "name": "acme" }], "services": services, "subscriptions": subscriptions,
-            "event_types": [{ "owner": "acme/shop", "name": "order.paid" }],
-        })
-    };
-    let pushed =
-        shell.write("pushed.json", &file(json!([hook("http://127.0.0.1:9/", &json!({}))])).to_string());
+    let [with_push, without] =
+        [json!([hook("http://127.0.0.1:9/", &json!({}))]), json!([])].map(|subscriptions| {
+            let services = [json!({ "name": "acme/shop" }), json!({ "name": "acme/ledger" })];
+            json!({
+                "tenants": [{ "name": "acme" }], "services": services, "subscriptions": subscriptions,
+                "event_types": [{ "owner": "acme/shop", "name": "order.paid" }],
+            })
+        });
+    let pushed = shell.write("pushed.json", &with_push.to_string());
     let apply = format!("--output json apply -f {pushed} --credentials-dir {}", shell.path("kept"));
     let applied = shell.run(&apply).json();
-    assert_eq!(applied["push_secrets"], json!([]), "it is in its file: {applied}");
-    let kept =
+    assert_eq!(applied["push_secrets"], json!([]), "the secret is in its file: {applied}");
+    let saved =
         std::fs::read_to_string(shell.path("kept/push/acme/ledger/acme/shop/order.paid.json")).unwrap();
-    let kept: Value = serde_json::from_str(&kept).unwrap();
-    assert_eq!(kept["destination"], PAID);
-    assert!(Secret::parse(kept["push_secret"].as_str().unwrap()).is_ok());
+    let saved: Value = serde_json::from_str(&saved).unwrap();
+    assert_eq!(saved["destination"], PAID);
+    assert!(Secret::parse(saved["push_secret"].as_str().unwrap()).is_ok());
     assert_eq!(shell.run(&apply).json()["changes"], json!([]), "the same file changes nothing");
-    let empty = shell.write("empty.json", &file(json!([])).to_string());
+    let empty = shell.write("empty.json", &without.to_string());
     let pruned = shell.run(&format!("--output json apply -f {empty} --prune")).json();
-    let gone: Vec<_> =
-        pruned["changes"].as_array().unwrap().iter().map(|it| it["kind"].as_str().unwrap()).collect();
-    assert_eq!(gone, ["subscription", "push_secret"], "{pruned}");
+    let removed: Vec<_> =
+        pruned["changes"].as_array().unwrap().iter().map(|change| change["kind"].as_str().unwrap()).collect();
+    assert_eq!(removed, ["subscription", "push_secret"], "{pruned}");
 }
 
-/// QUA-6: an address that nobody outside could reach is refused when it is named, and one behind a name when it is called.
+/// QUA-6: a private address is refused at registration, and a name that resolves to one is refused at the
+/// call.
 #[tokio::test]
-async fn nothing_is_pushed_to_where_it_may_not_be() {
+async fn push_to_private_address_is_refused() {
     let receiver = Processor::start().await;
     let by_name = format!("https://localhost:{}/", receiver.port());
     let node = Node::start();
@@ -501,39 +522,43 @@ async fn nothing_is_pushed_to_where_it_may_not_be() {
         "user@example.com",
     ] {
         let url = format!("https://{host}:{}/", receiver.port());
-        let (status, refused) = hooks.operate(Method::PUT, SUBSCRIPTION, Some(hook(&url, &json!({})))).await;
+        let (status, refused) =
+            hooks.call_as_operator(Method::PUT, SUBSCRIPTION, Some(hook(&url, &json!({})))).await;
         assert_eq!((status, &refused["reason"]), (409, &json!("registry_conflict")), "{host}: {refused}");
         assert!(refused["detail"].as_str().unwrap().contains("processing.url"), "{host}: {refused}");
     }
     hooks.sends(1).await;
-    let letter = eventually("it is not sent", async || hooks.dead_letters().await.pop()).await;
+    let letter =
+        eventually("the message becomes a dead letter", async || hooks.dead_letters().await.pop()).await;
     let error = letter["error"].as_str().unwrap();
     assert!(error.starts_with("the receiver may not be called: its name stands for an address"), "{error}");
     assert!(receiver.asked().is_empty());
 }
 
-/// DLV-1, REG-5: what a route's pushes were signed with goes with it, and does not come back.
+/// DLV-1, REG-5: the secret of a removed route is gone and does not come back with the route.
 #[tokio::test]
-async fn a_route_that_comes_back_has_a_new_secret() {
+async fn restored_route_has_new_secret() {
     let receiver = Processor::start().await;
     let hooks = Hooks::to(&receiver).await;
     let version = hooks.node.get("/v1/registry?limit=1").await["version"].clone();
-    assert_eq!(hooks.operate(Method::DELETE, SUBSCRIPTION, None).await.0, 200);
-    let back = |dry_run: bool| json!({ "version": version, "why": "oops", "dry_run": dry_run });
-    let (status, plan) = hooks.operate(Method::POST, "/v1/registry/rollback", Some(back(true))).await;
-    assert_eq!((status, &plan["push_secrets"]), (200, &Value::Null), "nothing was made: {plan}");
-    let (status, made) = hooks.operate(Method::POST, "/v1/registry/rollback", Some(back(false))).await;
+    assert_eq!(hooks.call_as_operator(Method::DELETE, SUBSCRIPTION, None).await.0, 200);
+    let [plan, rollback] =
+        [true, false].map(|dry_run| json!({ "version": version, "why": "oops", "dry_run": dry_run }));
+    let (status, plan) = hooks.call_as_operator(Method::POST, "/v1/registry/rollback", Some(plan)).await;
+    assert_eq!((status, &plan["push_secrets"]), (200, &Value::Null), "a dry run makes no secret: {plan}");
+    let (status, made) = hooks.call_as_operator(Method::POST, "/v1/registry/rollback", Some(rollback)).await;
     assert_eq!((status, &made["push_secrets"][0]["destination"]), (200, &json!(PAID)), "{made}");
     let secret = Secret::parse(made["push_secrets"][0]["push_secret"].as_str().unwrap()).unwrap();
     assert_eq!(hooks.queue().await["target"]["problem"], Value::Null);
     hooks.sends(1).await;
-    let asked = eventually("it is pushed", async || receiver.asked().first().cloned()).await;
-    assert!(is_signed(&asked, &secret) && !is_signed(&asked, &hooks.secrets[PAID]));
+    let pushed = eventually("the message is pushed", async || receiver.asked().first().cloned()).await;
+    assert!(is_signed(&pushed, &secret) && !is_signed(&pushed, &hooks.secrets[PAID]));
 }
 
-/// ORD-3: one of an entity is pushed at a time, lowest first, and a failed one is sent again before any other.
+/// ORD-3: one message of an entity is pushed at a time, lowest first, and a failed push is repeated before
+/// later ones.
 #[tokio::test]
-async fn what_is_pushed_in_order_comes_one_at_a_time() {
+async fn ordered_pushes_arrive_one_at_a_time() {
     let receiver = Processor::start().await;
     receiver.answers([Reply::new(201, ""), Reply::new(503, "busy")]);
     receiver.takes(Duration::from_millis(30));
@@ -548,11 +573,12 @@ async fn what_is_pushed_in_order_comes_one_at_a_time() {
         }
     }
     eventually("all are pushed", async || hooks.is_drained().await).await;
-    let asked = receiver.asked();
-    assert_eq!(asked.len(), 11, "one was sent twice");
+    let pushed = receiver.asked();
+    assert_eq!(pushed.len(), 11, "one push is repeated");
     for entity in ["a", "b"] {
-        let of_entity = asked.iter().filter(|it| it.body["data"]["order"] == *entity);
-        let mut numbers: Vec<_> = of_entity.map(|it| it.body["data"]["n"].as_i64().unwrap()).collect();
+        let of_entity = pushed.iter().filter(|request| request.body["data"]["order"] == *entity);
+        let mut numbers: Vec<_> =
+            of_entity.map(|request| request.body["data"]["n"].as_i64().unwrap()).collect();
         numbers.dedup();
         assert_eq!(numbers, [1, 2, 3, 4, 5], "{entity}");
     }

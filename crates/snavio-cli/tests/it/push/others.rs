@@ -1,5 +1,5 @@
-//! Pushes to a receiver that we did not write: the public Python packages of Standard Webhooks and CloudEvents take our
-//! signature and read our events (DLV-1, MSG-4, MSG-6).
+//! Pushes to a receiver of third parties: the public Python packages of Standard Webhooks and CloudEvents
+//! verify our signatures and read our events (DLV-1, MSG-4, MSG-6).
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Stdio};
@@ -38,19 +38,19 @@ impl Receiver {
         Self { process, secrets, lines }
     }
 
-    /// The line with this member that nobody has asked for yet.
-    async fn line(&self, member: &str) -> Value {
+    /// Waits for a line of the receiver with this member, and removes it.
+    async fn take_line(&self, member: &str) -> Value {
         eventually(member, async || {
             let mut lines = self.lines.lock().unwrap();
-            let place = lines.iter().position(|it| it.get(member).is_some())?;
-            Some(lines.remove(place))
+            let index = lines.iter().position(|line| line.get(member).is_some())?;
+            Some(lines.remove(index))
         })
         .await
     }
 
-    async fn knows(&mut self, secret: &str) {
-        writeln!(self.secrets, "{secret}").expect("it reads");
-        self.line("secret").await;
+    async fn set_secret(&mut self, secret: &str) {
+        writeln!(self.secrets, "{secret}").expect("the receiver reads");
+        self.take_line("secret").await;
     }
 }
 
@@ -63,15 +63,12 @@ impl Drop for Receiver {
 
 /// DLV-1, MSG-4, MSG-6
 #[tokio::test]
-async fn receivers_that_others_wrote_take_our_signature_and_read_our_events() {
+async fn third_party_receivers_verify_signatures_and_read_events() {
     let mut receiver = Receiver::start();
-    let port = receiver.line("port").await["port"].clone();
-    let to = |path: &str, form: &str| {
-        let url = format!("http://127.0.0.1:{port}/{path}");
-        hook(&url, &json!({ "processing": { "form": form } }))
-    };
-    let hooks = Hooks::with(vec![to("native", "native")]).await;
-    receiver.knows(&hooks.secrets[PAID].expose()).await;
+    let port = receiver.take_line("port").await["port"].clone();
+    let url = format!("http://127.0.0.1:{port}");
+    let hooks = Hooks::with(vec![hook_in_form(&format!("{url}/native"), "native")]).await;
+    receiver.set_secret(&hooks.secrets[PAID].expose()).await;
     let data = json!({ "amount": "10.00", "note": "grüße 😀 \"%\"", "items": [1, { "a": null }] });
     let metadata = json!({ "cloudevents": { "subject": "order 7 €", "sampled": true } });
     let send = async |id: &str| {
@@ -83,19 +80,21 @@ async fn receivers_that_others_wrote_take_our_signature_and_read_our_events() {
     };
     let id = new_id();
     send(&id).await;
-    let taken = receiver.line("webhook_id").await;
-    assert_eq!((&taken["signed"], &taken["webhook_id"]), (&json!(true), &json!(id)), "{taken}");
-    assert_eq!((&taken["body"]["eventId"], &taken["body"]["data"]), (&json!(id), &data), "{taken}");
+    let received = receiver.take_line("webhook_id").await;
+    assert_eq!((&received["signed"], &received["webhook_id"]), (&json!(true), &json!(id)), "{received}");
+    assert_eq!((&received["body"]["eventId"], &received["body"]["data"]), (&json!(id), &data), "{received}");
 
     for form in ["cloudevents", "cloudevents_binary"] {
-        eventually("nothing waits", async || hooks.is_drained().await).await;
-        let (status, put) = hooks.operate(Method::PUT, SUBSCRIPTION, Some(to("events", form))).await;
+        eventually("the queue is drained", async || hooks.is_drained().await).await;
+        let (status, put) = hooks
+            .call_as_operator(Method::PUT, SUBSCRIPTION, Some(hook_in_form(&format!("{url}/events"), form)))
+            .await;
         assert_eq!(status, 200, "{put}");
         let id = new_id();
         send(&id).await;
-        let taken = receiver.line("webhook_id").await;
-        assert_eq!(taken["error"], Value::Null, "{form}: {taken}");
-        let attributes = &taken["event"]["attributes"];
+        let received = receiver.take_line("webhook_id").await;
+        assert_eq!(received["error"], Value::Null, "{form}: {received}");
+        let attributes = &received["event"]["attributes"];
         for (name, value) in [
             ("id", id.as_str()),
             ("source", "acme/shop"),
@@ -105,25 +104,43 @@ async fn receivers_that_others_wrote_take_our_signature_and_read_our_events() {
             ("time", "2026-11-16 08:30:00+00:00"),
             ("correlationid", "order-7"),
         ] {
-            assert_eq!(attributes[name], value, "{form} {name}: {taken}");
+            assert_eq!(attributes[name], value, "{form} {name}: {received}");
         }
-        assert_eq!((&taken["event"]["data"], &taken["attempt"]), (&data, &json!("1")), "{form}: {taken}");
+        assert_eq!(
+            (&received["event"]["data"], &received["attempt"]),
+            (&data, &json!("1")),
+            "{form}: {received}"
+        );
     }
 
-    // Who knows another secret takes nothing, and it is sent again.
+    // A receiver with another secret refuses the push, and the gateway repeats it.
     let rotate = format!("{SUBSCRIPTION}/push-secret/rotate");
-    let (_, made) = hooks.operate(Method::POST, &rotate, Some(json!({}))).await;
-    receiver.knows("whsec_c25hdmlvLXRlc3Qtc2VjcmV0LTMyLWJ5dGVzLWxvbmc=").await;
+    let (_, made) = hooks.call_as_operator(Method::POST, &rotate, Some(json!({}))).await;
+    receiver.set_secret("whsec_c25hdmlvLXRlc3Qtc2VjcmV0LTMyLWJ5dGVzLWxvbmc=").await;
     send(&new_id()).await;
-    let refused = receiver.line("webhook_id").await;
+    let refused = receiver.take_line("webhook_id").await;
     assert!(refused["error"].as_str().unwrap().starts_with("WebhookVerificationError"), "{refused}");
-    receiver.knows(made["push_secret"].as_str().unwrap()).await;
-    let taken = receiver.line("signed").await;
-    assert_eq!((&taken["error"], &taken["webhook_id"]), (&Value::Null, &refused["webhook_id"]), "{taken}");
+    receiver.set_secret(made["push_secret"].as_str().unwrap()).await;
+    let received = receiver.take_line("signed").await;
+    assert_eq!(
+        (&received["error"], &received["webhook_id"]),
+        (&Value::Null, &refused["webhook_id"]),
+        "{received}"
+    );
 }
 
-/// An event with data that is no JSON.
-fn other(content_type: &str, member: &str, data: &str) -> Value {
+/// A subscription that pushes events in this form.
+fn hook_in_form(url: &str, form: &str) -> Value {
+    hook(url, &json!({ "processing": { "form": form } }))
+}
+
+/// The trace id of a `traceparent`.
+fn trace_id(traceparent: &Value) -> Option<&str> {
+    traceparent.as_str()?.split('-').nth(1)
+}
+
+/// An event with data that is not JSON.
+fn event_with_data(content_type: &str, member: &str, data: &str) -> Value {
     json!({
         "attributes": {
             "id": new_id(), "type": "order.paid", "source": "shop", "datacontenttype": content_type,
@@ -133,10 +150,11 @@ fn other(content_type: &str, member: &str, data: &str) -> Value {
     })
 }
 
-/// What the receiver must have of an event that was sent: all that was said, and who said it.
-fn expected(sent: &Value) -> Value {
+/// The event that the receiver must get: everything in the sent event, and the service that sent it.
+fn expected_event(sent: &Value) -> Value {
     let mut attributes = sent["attributes"].clone();
-    // Names are known within a tenant; a URI stays as it is, and who vouches for it stands beside it.
+    // A name is qualified by its tenant. A URI stays as it is, and `snaviosource` names the service beside
+    // it.
     if attributes["source"] == "shop" {
         attributes["source"] = json!("acme/shop");
     } else {
@@ -149,79 +167,82 @@ fn expected(sent: &Value) -> Value {
     json!({ "attributes": attributes, "data": data })
 }
 
-/// The same of what it got: without what it is told beside.
-fn got(taken: &Value, sent: &Value) -> Value {
-    let mut event = taken["event"].clone();
-    let attributes = event["attributes"].as_object_mut().unwrap_or_else(|| panic!("not read: {taken}"));
+/// The received event without the attributes that the gateway adds.
+fn received_event(received: &Value, sent: &Value) -> Value {
+    let mut event = received["event"].clone();
+    let attributes = event["attributes"].as_object_mut().unwrap_or_else(|| panic!("not read: {received}"));
     assert_eq!(attributes.remove("specversion"), Some(json!("1.0")));
-    let trace = |text: &Value| text.as_str().and_then(|it| it.split('-').nth(1)).map(str::to_owned);
     let had = &sent["attributes"]["traceparent"];
     let has = attributes.remove("traceparent").expect("every delivery has its place in a trace");
     if had.is_string() {
-        assert_eq!(trace(&has), trace(had), "one trace");
+        assert_eq!(trace_id(&has), trace_id(had), "one trace");
         attributes.insert("traceparent".to_owned(), had.clone());
     }
     if sent["attributes"]["eventversion"].is_null() {
         attributes.remove("eventversion").expect("the version of its type");
     }
-    // As the package prints times.
+    // The package prints times in this form.
     let time = attributes["time"].as_str().unwrap().replace(' ', "T");
     attributes["time"] = json!(time.replace("250000", "25").replace("+00:00", "Z"));
     event
 }
 
-/// MSG-4, MSG-6, DLV-1: what a public package says reaches a public package, whichever mode it takes on the way.
+/// MSG-4, MSG-6, DLV-1: the content of a public client's event reaches a public receiver in every form of
+/// delivery.
 #[tokio::test]
-async fn what_a_foreign_client_sends_a_foreign_receiver_gets() {
+async fn event_of_third_party_client_reaches_third_party_receiver() {
     let mut receiver = Receiver::start();
-    let port = receiver.line("port").await["port"].clone();
+    let port = receiver.take_line("port").await["port"].clone();
     let url = format!("http://127.0.0.1:{port}/events");
-    let in_form = |form: &str| hook(&url, &json!({ "processing": { "form": form } }));
-    let hooks = Hooks::with(vec![in_form("cloudevents")]).await;
-    receiver.knows(&hooks.secrets[PAID].expose()).await;
+    let hooks = Hooks::with(vec![hook_in_form(&url, "cloudevents")]).await;
+    receiver.set_secret(&hooks.secrets[PAID].expose()).await;
     for form in ["cloudevents", "cloudevents_binary"] {
-        eventually("nothing waits", async || hooks.is_drained().await).await;
-        let (status, put) = hooks.operate(Method::PUT, SUBSCRIPTION, Some(in_form(form))).await;
+        eventually("the queue is drained", async || hooks.is_drained().await).await;
+        let (status, put) =
+            hooks.call_as_operator(Method::PUT, SUBSCRIPTION, Some(hook_in_form(&url, form))).await;
         assert_eq!(status, 200, "{put}");
         for mode in ["structured", "binary"] {
             let mut events = vec![
                 whole(&new_id()),
-                other("text/plain", "data", "é <b> \"7\"\n"),
-                other("application/xml", "data", "<order n=\"7\"/>"),
+                event_with_data("text/plain", "data", "é <b> \"7\"\n"),
+                event_with_data("application/xml", "data", "<order n=\"7\"/>"),
             ];
-            // The library cannot verify what is no text: the guide says which form is for that.
+            // The library cannot verify binary bodies: the guide names the form to use.
             if form == "cloudevents" {
-                events.push(other("image/png", "data_base64", "/wAB"));
+                events.push(event_with_data("image/png", "data_base64", "/wAB"));
             }
             for event in events {
-                let asked =
+                let request =
                     json!({ "url": hooks.node.url(), "token": hooks.token, "mode": mode, "events": [event] });
-                let (status, answer) = sent_by_python(&asked);
+                let (status, answer) = sent_by_python(&request);
                 assert_eq!(status, 202, "{mode}: {answer}");
-                let taken = receiver.line("webhook_id").await;
-                assert_eq!(taken["error"], Value::Null, "{mode} to {form}: {taken}");
-                assert_eq!(taken["webhook_id"], event["attributes"]["id"], "{mode} to {form}");
-                assert_eq!(got(&taken, &event), expected(&event), "{mode} to {form}");
+                let received = receiver.take_line("webhook_id").await;
+                assert_eq!(received["error"], Value::Null, "{mode} to {form}: {received}");
+                assert_eq!(received["webhook_id"], event["attributes"]["id"], "{mode} to {form}");
+                assert_eq!(received_event(&received, &event), expected_event(&event), "{mode} to {form}");
             }
         }
     }
 }
 
-/// MSG-4, DLV-1: the guide names what the public library cannot verify, and the form for it.
+/// MSG-4, DLV-1: the guide names the bodies that the public library cannot verify, and the form to use.
 #[tokio::test]
-async fn bytes_that_are_no_text_are_for_the_structured_form() {
+async fn binary_data_needs_structured_form() {
     let mut receiver = Receiver::start();
-    let port = receiver.line("port").await["port"].clone();
+    let port = receiver.take_line("port").await["port"].clone();
     let url = format!("http://127.0.0.1:{port}/events");
-    let in_form = |form: &str| hook(&url, &json!({ "processing": { "form": form } }));
-    let hooks = Hooks::with(vec![in_form("cloudevents_binary")]).await;
-    receiver.knows(&hooks.secrets[PAID].expose()).await;
-    let event = other("image/png", "data_base64", "/wAB");
-    let asked = json!({ "url": hooks.node.url(), "token": hooks.token, "mode": "binary", "events": [event] });
-    assert_eq!(sent_by_python(&asked).0, 202);
-    let refused = receiver.line("webhook_id").await;
+    let hooks = Hooks::with(vec![hook_in_form(&url, "cloudevents_binary")]).await;
+    receiver.set_secret(&hooks.secrets[PAID].expose()).await;
+    let event = event_with_data("image/png", "data_base64", "/wAB");
+    let request =
+        json!({ "url": hooks.node.url(), "token": hooks.token, "mode": "binary", "events": [event] });
+    assert_eq!(sent_by_python(&request).0, 202);
+    let refused = receiver.take_line("webhook_id").await;
     assert!(refused["error"].as_str().unwrap().starts_with("UnicodeDecodeError"), "{refused}");
-    assert_eq!(hooks.operate(Method::PUT, SUBSCRIPTION, Some(in_form("cloudevents"))).await.0, 200);
-    let taken = receiver.line("signed").await;
-    assert_eq!(got(&taken, &event), expected(&event));
+    assert_eq!(
+        hooks.call_as_operator(Method::PUT, SUBSCRIPTION, Some(hook_in_form(&url, "cloudevents"))).await.0,
+        200
+    );
+    let received = receiver.take_line("signed").await;
+    assert_eq!(received_event(&received, &event), expected_event(&event));
 }

@@ -1,7 +1,8 @@
-"""A receiver of pushes built on what others wrote: Standard Webhooks and CloudEvents.
+"""A receiver of pushes on third-party packages: Standard Webhooks and CloudEvents.
 
-Its secret is the last line of its standard input. It prints its port, then a line of JSON for each request, and takes only what
-is signed and, where it is to be a CloudEvent, can be read as one. It verifies as docs/guides/push.md says.
+The last line of its standard input is its secret. It prints its port, then a line of JSON for each request. It
+accepts only requests with a valid signature that, on the path `/events`, can be read as CloudEvents. It verifies as
+docs/guides/push.md says.
 """
 
 import base64
@@ -18,7 +19,7 @@ secret = None
 printing = threading.Lock()
 
 
-def tell(document):
+def emit(document):
     with printing:
         print(json.dumps(document), flush=True)
 
@@ -38,19 +39,19 @@ class Receiver(BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["content-length"]))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        told = {"webhook_id": headers.get("webhook-id"), "attempt": headers.get("snavio-attempt")}
+        record = {"webhook_id": headers.get("webhook-id"), "attempt": headers.get("snavio-attempt")}
         status = 400
         try:
             Webhook(secret).verify(body, headers, json_parse=False)
-            told["signed"] = True
+            record["signed"] = True
             if self.path == "/events":
-                told["event"] = read(headers, body)
+                record["event"] = read(headers, body)
             else:
-                told["body"] = json.loads(body)
+                record["body"] = json.loads(body)
             status = 200
-        except Exception as error:  # whatever it is, it is told
-            told["error"] = f"{type(error).__name__}: {error}"
-        tell(told)
+        except Exception as error:  # every error is reported
+            record["error"] = f"{type(error).__name__}: {error}"
+        emit(record)
         self.send_response(status)
         self.send_header("content-length", "0")
         self.end_headers()
@@ -60,8 +61,8 @@ class Receiver(BaseHTTPRequestHandler):
 
 
 server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
-tell({"port": server.server_address[1]})
+emit({"port": server.server_address[1]})
 threading.Thread(target=server.serve_forever, daemon=True).start()
 for line in sys.stdin:
     secret = line.strip()
-    tell({"secret": True})
+    emit({"secret": True})

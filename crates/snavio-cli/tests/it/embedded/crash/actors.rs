@@ -1,4 +1,5 @@
-//! Producers, a consumer and an operator that keep the books while the node comes and goes.
+//! Producers, a consumer and an operator that record every answer in a tally while the node is killed and
+//! restarted.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -10,31 +11,31 @@ use snavio_sdk::{Api, ApiError, Client, Credentials, Delivery};
 use super::{Tally, Totals};
 use crate::node::{Cast, Draft, Node, new_id, post_batch, seconds_from_now};
 
-/// Queues of the usual cast, and of the route that a script registers.
+/// The queues of the usual services, and of the route that a script registers.
 const QUEUES: [&str; 3] = ["notify-inbox", "pay-inbox", "extra-inbox"];
-/// Long enough that nothing comes back by itself during a run.
+/// Long enough that no lease ends by itself during a run.
 const VISIBILITY: Duration = Duration::from_secs(600);
 
-/// The node did not answer: whatever was asked may have happened or not.
+/// The node did not answer: the request may have taken effect or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Gone;
+pub(crate) struct NoAnswer;
 
-/// What became of a message that was sent.
+/// The result of sending a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// 2xx; it may be one that was known already.
+    /// 2xx, also for a duplicate.
     Acknowledged,
-    /// The node said no: the status and the whole document.
+    /// A refusal: its status and document.
     Refused(u16, Value),
     /// No answer.
     Unknown,
 }
 
-/// Ways for a message to be unfit, and what the node says to each.
+/// The ways in which a test message is invalid, and the status of the refusal.
 pub(crate) const UNFIT: [(&str, u16); 4] =
     [("forged", 401), ("ungranted", 403), ("late", 401), ("malformed", 400)];
 
-/// Everybody who talks to one life of a node.
+/// The clients of one running process of a node.
 pub(crate) struct Actors {
     credentials: Credentials,
     billing: Client,
@@ -44,7 +45,7 @@ pub(crate) struct Actors {
 }
 
 impl Actors {
-    /// New connections to a node, old books.
+    /// Connects to a running node and continues the tally.
     pub(crate) fn new(node: &Node, cast: &Cast, tally: &Arc<Mutex<Tally>>) -> Self {
         Self {
             credentials: cast.billing.clone(),
@@ -56,10 +57,10 @@ impl Actors {
     }
 
     pub(crate) fn tally(&self) -> MutexGuard<'_, Tally> {
-        self.tally.lock().expect("nobody panics with the books open")
+        self.tally.lock().expect("the tally's lock is not poisoned")
     }
 
-    /// Sends a message, freshly signed.
+    /// Signs and sends a message with the current time.
     pub(crate) async fn send(&self, draft: &Draft) -> Sent {
         let draft = Draft { timestamp: seconds_from_now(0), ..draft.clone() };
         let sent = self.post(draft.sign(&self.credentials)).await;
@@ -74,17 +75,17 @@ impl Actors {
         }
     }
 
-    /// Sends a new message by a route, which must take it if it answers at all.
-    pub(crate) async fn send_new(&self, name: &str) -> Result<(), Gone> {
+    /// Sends a new message to a route. Panics if the node refuses it.
+    pub(crate) async fn send_new(&self, name: &str) -> Result<(), NoAnswer> {
         match self.send(&Draft::new(name, &new_id())).await {
             Sent::Acknowledged => Ok(()),
-            Sent::Unknown => Err(Gone),
+            Sent::Unknown => Err(NoAnswer),
             Sent::Refused(status, document) => panic!("a good message was refused: {status} {document}"),
         }
     }
 
-    /// Sends new messages in one batch.
-    pub(crate) async fn send_batch(&self, name: &str, count: usize) -> Result<(), Gone> {
+    /// Sends new messages in one batch. Panics if the node refuses one.
+    pub(crate) async fn send_batch(&self, name: &str, count: usize) -> Result<(), NoAnswer> {
         let drafts: Vec<_> = (0..count).map(|_| Draft::new(name, &new_id())).collect();
         let results = self.post_batch(&drafts).await?;
         for (draft, result) in drafts.iter().zip(&results) {
@@ -94,8 +95,8 @@ impl Actors {
         Ok(())
     }
 
-    /// Sends a message that must be refused, and checks the answer if there is one.
-    pub(crate) async fn send_unfit(&self, kind: (&str, u16)) -> Result<(), Gone> {
+    /// Sends an invalid message. The node must refuse it if it answers.
+    pub(crate) async fn send_unfit(&self, kind: (&str, u16)) -> Result<(), NoAnswer> {
         let mut draft = Draft::new("pay", &new_id());
         self.tally().unfit(&draft.id);
         match kind.0 {
@@ -120,7 +121,7 @@ impl Actors {
                 assert_eq!(status, kind.1, "a message was {}: {document}", kind.0);
                 self.tally().refused();
             }
-            Err(_) => return Err(Gone),
+            Err(_) => return Err(NoAnswer),
         }
         Ok(())
     }
@@ -132,22 +133,21 @@ impl Actors {
         max: usize,
         visibility: Duration,
         wait: Duration,
-    ) -> Result<Vec<Delivery>, Gone> {
-        let asked = self.tally().now();
-        let deliveries = answered(self.bot.receive(queue, max, visibility, wait).await)?;
+    ) -> Result<Vec<Delivery>, NoAnswer> {
+        let asked_at = self.tally().now();
+        let deliveries = expect_answer(self.bot.receive(queue, max, visibility, wait).await)?;
         let mut tally = self.tally();
-        deliveries.iter().for_each(|it| tally.received(asked, is_strict(queue), it));
+        deliveries.iter().for_each(|delivery| tally.received(asked_at, is_strict(queue), delivery));
         drop(tally);
         Ok(deliveries)
     }
 
-    /// Acknowledges deliveries.
-    pub(crate) async fn acknowledge(&self, queue: &str, deliveries: &[Delivery]) -> Result<(), Gone> {
+    pub(crate) async fn acknowledge(&self, queue: &str, deliveries: &[Delivery]) -> Result<(), NoAnswer> {
         let receipts: Vec<_> = deliveries.iter().map(Delivery::receipt).collect();
         if receipts.is_empty() {
             return Ok(());
         }
-        let answer = answered(self.bot.acknowledge(queue, &receipts).await)?;
+        let answer = expect_answer(self.bot.acknowledge(queue, &receipts).await)?;
         let outcomes = answer["results"].as_array().expect("every receipt has its outcome");
         for (receipt, outcome) in receipts.iter().zip(outcomes) {
             if outcome["outcome"] == "done" {
@@ -157,15 +157,14 @@ impl Actors {
         Ok(())
     }
 
-    /// Receives and acknowledges.
-    pub(crate) async fn consume(&self, queue: &str, max: usize) -> Result<usize, Gone> {
+    /// Receives and acknowledges up to `max` deliveries, and returns their number.
+    pub(crate) async fn consume(&self, queue: &str, max: usize) -> Result<usize, NoAnswer> {
         let deliveries = self.receive(queue, max, VISIBILITY, Duration::ZERO).await?;
         self.acknowledge(queue, &deliveries).await?;
         Ok(deliveries.len())
     }
 
-    /// Registers one more route.
-    pub(crate) async fn register_extra(&self) -> Result<(), Gone> {
+    pub(crate) async fn register_extra(&self) -> Result<(), NoAnswer> {
         let registry = json!({
             "routes": [{
                 "target": "acme/bot", "name": "extra", "queue": "extra-inbox",
@@ -174,28 +173,29 @@ impl Actors {
             "grants": [{ "source": "acme/billing", "target": "acme/bot", "name": "extra" }],
         });
         let applied = self.operator.call(Method::POST, "/v1/registry/apply", Some(&registry)).await;
-        answered(applied)?;
+        expect_answer(applied)?;
         self.tally().registered("extra-inbox");
         Ok(())
     }
 
-    /// Puts dead letters back into their queues.
-    pub(crate) async fn redrive(&self) -> Result<(), Gone> {
+    /// Redrives all dead letters.
+    pub(crate) async fn redrive(&self) -> Result<(), NoAnswer> {
         let redriven = self.bot.call(Method::POST, "/v1/queues/bot-dead/redrive", Some(&json!({}))).await;
-        answered(redriven).map(|_| ())
+        expect_answer(redriven).map(|_| ())
     }
 
-    /// Holds a healed node to account: all queues are drained and the dead letters read, then acknowledged
-    /// strict messages come again, are known, and go nowhere. Leases must be over: start the node again before.
+    /// Checks the tally's promises on a restarted node: drains all queues and reads the dead letters, then
+    /// sends the acknowledged strict messages again, which must be duplicates without a new delivery. No
+    /// lease may be under way, so restart the node before.
     pub(crate) async fn account(&self) {
-        self.drain().await.expect("a healed node answers");
-        self.read_dead_letters().await.expect("a healed node answers");
+        self.drain().await.expect("a restarted node answers");
+        self.read_dead_letters().await.expect("a restarted node answers");
         self.tally().look_for_losses();
-        self.send_strict_again().await.expect("a healed node answers");
-        self.drain().await.expect("a healed node answers");
+        self.send_strict_again().await.expect("a restarted node answers");
+        self.drain().await.expect("a restarted node answers");
     }
 
-    async fn drain(&self) -> Result<(), Gone> {
+    async fn drain(&self) -> Result<(), NoAnswer> {
         for queue in QUEUES {
             let exists = self.bot.call(Method::GET, &format!("/v1/queues/{queue}"), None).await.is_ok();
             self.tally().found(queue, exists);
@@ -204,7 +204,7 @@ impl Actors {
         Ok(())
     }
 
-    async fn send_strict_again(&self) -> Result<(), Gone> {
+    async fn send_strict_again(&self) -> Result<(), NoAnswer> {
         let ids = self.tally().strict();
         for ids in ids.chunks(200) {
             let drafts: Vec<_> = ids.iter().map(|id| Draft::new("pay", id)).collect();
@@ -221,11 +221,11 @@ impl Actors {
         Ok(())
     }
 
-    async fn read_dead_letters(&self) -> Result<(), Gone> {
+    async fn read_dead_letters(&self) -> Result<(), NoAnswer> {
         let mut after = json!(0);
         loop {
             let path = format!("/v1/dead-letters?limit=1000&after={after}");
-            let page = answered(self.bot.call(Method::GET, &path, None).await)?;
+            let page = expect_answer(self.bot.call(Method::GET, &path, None).await)?;
             let items = page["items"].as_array().expect("a page has items");
             if items.is_empty() {
                 return Ok(());
@@ -242,27 +242,27 @@ impl Actors {
         api.send(Method::POST, "/v1/commands", Some(body), "application/json").await
     }
 
-    async fn post_batch(&self, drafts: &[Draft]) -> Result<Vec<Value>, Gone> {
+    async fn post_batch(&self, drafts: &[Draft]) -> Result<Vec<Value>, NoAnswer> {
         let signed: Vec<_> = drafts.iter().map(|draft| draft.sign(&self.credentials)).collect();
-        answered(post_batch(&self.billing, &signed).await)
+        expect_answer(post_batch(&self.billing, &signed).await)
     }
 }
 
-/// Closes the books; nobody may be writing in them any more.
+/// Ends the tally and returns its totals. No actor may hold it any more.
 pub(crate) fn close(tally: Arc<Mutex<Tally>>) -> Totals {
     let tally = Arc::into_inner(tally).expect("all actors have left");
-    tally.into_inner().expect("nobody panics with the books open").totals()
+    tally.into_inner().expect("the tally's lock is not poisoned").totals()
 }
 
-/// The strict route of the usual cast, by its command's name or its queue.
+/// Whether a command name or queue belongs to the strict route of the usual services.
 fn is_strict(name: &str) -> bool {
     name.starts_with("pay")
 }
 
-fn answered<T>(ended: Result<T, ApiError>) -> Result<T, Gone> {
+fn expect_answer<T>(ended: Result<T, ApiError>) -> Result<T, NoAnswer> {
     match ended {
         Ok(answer) => Ok(answer),
-        Err(ApiError::Unreachable { .. }) => Err(Gone),
+        Err(ApiError::Unreachable { .. }) => Err(NoAnswer),
         Err(error) => panic!("the node answered otherwise: {error}"),
     }
 }

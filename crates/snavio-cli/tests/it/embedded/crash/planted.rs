@@ -1,4 +1,4 @@
-//! The kill tests would notice a node that answers before it commits.
+//! The kill tests detect a node that answers before it commits.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,8 +11,8 @@ use crate::strace::{Strace, WRITES};
 /// QUA-2
 #[cfg_attr(not(feature = "plant"), ignore = "needs --features snavio-cli/plant, as ./test runs it")]
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_before_the_commit_is_noticed_by_a_kill() {
-    let totals = killed_before_its_write(Some("acknowledge-before-commit")).await;
+async fn kill_detects_answer_before_commit() {
+    let totals = kill_before_first_write(Some("acknowledge-before-commit")).await;
     println!("planted acknowledge-before-commit: {totals}");
     assert_eq!(
         (totals.acknowledged, totals.lost),
@@ -24,14 +24,14 @@ async fn an_answer_before_the_commit_is_noticed_by_a_kill() {
 
 /// PIP-5
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_is_not_written_yet_is_not_acknowledged() {
-    let totals = killed_before_its_write(None).await;
+async fn unwritten_message_is_not_acknowledged() {
+    let totals = kill_before_first_write(None).await;
     assert_eq!((totals.acknowledged, totals.lost), (0, 0), "{:?}", totals.broken);
     totals.assert_kept();
 }
 
-/// Sends a message to a node whose writes are held up, and kills the node before one has happened.
-async fn killed_before_its_write(plant: Option<&str>) -> Totals {
+/// Sends a message to a node whose writes strace delays, and kills the node before the first write.
+async fn kill_before_first_write(plant: Option<&str>) -> Totals {
     let mut node = Node::start();
     let cast = node.cast().await;
     node.stop();
@@ -44,16 +44,16 @@ async fn killed_before_its_write(plant: Option<&str>) -> Totals {
     let tracing = strace.attach(&node, "snavio-writer");
 
     let sending = tokio::spawn(async move { actors.send(&Draft::new("pay", &new_id())).await });
-    let begun = || strace.seen().contains("pwrite64(").then_some(());
-    poll("the writer comes to its first write", begun);
+    let has_begun = || strace.seen().contains("pwrite64(").then_some(());
+    poll("the writer begins its first write", has_begun);
     if plant.is_some() {
-        // The bug answers now or never.
+        // With the planted bug the node answers before the write.
         poll("the planted bug answers", || sending.is_finished().then_some(()));
     }
     node.kill_held(tracing);
     let sent = sending.await.expect("sending ends");
     assert_eq!(sent, if plant.is_some() { Sent::Acknowledged } else { Sent::Unknown });
-    tally.lock().expect("nobody panics with the books open").killed();
+    tally.lock().expect("the tally's lock is not poisoned").killed();
 
     node.restart(&Launch::default());
     Actors::new(&node, &cast, &tally).account().await;

@@ -1,5 +1,5 @@
-//! The node is killed at random moments under load: producers that send again until they are answered, a
-//! consumer that acknowledges, and now and then a message that must not pass.
+//! Kills at random moments under load: producers repeat each message until it is answered, consumers
+//! acknowledge, and some messages are invalid and must not be delivered.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use super::seed::Choices;
 use super::{Actors, Sent, Tally, is_long};
 use crate::node::{Draft, Launch, Node, new_id};
 
-/// How much must have happened for a run to count.
+/// The number of events that a run needs to count.
 struct Size {
     kills: usize,
     acknowledged: usize,
@@ -24,71 +24,75 @@ const LONG: Size = Size { kills: 500, acknowledged: 100_000 };
 
 const PRODUCERS: usize = 6;
 const CONSUMERS_PER_QUEUE: usize = 2;
-/// The longest a node may live, in milliseconds.
-const LIFE_MS_MAX: u64 = 400;
+/// The longest time between two kills, in milliseconds.
+const PAUSE_MS_MAX: u64 = 400;
 
 /// QUA-1, PIP-4, PIP-5
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kill_at_any_moment_under_load_breaks_no_promise() {
+async fn random_kill_under_load_breaks_no_promise() {
     let size = if is_long() { LONG } else { SHORT };
     let mut choices = Choices::new("random kills");
     let tally = Arc::new(Mutex::new(Tally::default()));
     let mut node = Node::start();
     let cast = node.cast().await;
-    let (lives, life) = watch::channel(Arc::new(Actors::new(&node, &cast, &tally)));
-    let over = Arc::new(AtomicBool::new(false));
+    let (actors_sender, actors) = watch::channel(Arc::new(Actors::new(&node, &cast, &tally)));
+    let is_finished = Arc::new(AtomicBool::new(false));
 
-    let mut crowd = JoinSet::new();
+    let mut tasks = JoinSet::new();
     for _ in 0..PRODUCERS {
-        crowd.spawn(produce(life.clone(), Arc::clone(&over), choices.split()));
+        tasks.spawn(produce(actors.clone(), Arc::clone(&is_finished), choices.split()));
     }
     for queue in ["notify-inbox", "pay-inbox"].repeat(CONSUMERS_PER_QUEUE) {
-        crowd.spawn(consume(queue, life.clone(), Arc::clone(&over), choices.split()));
+        tasks.spawn(consume(queue, actors.clone(), Arc::clone(&is_finished), choices.split()));
     }
     for kills in 0.. {
-        let acknowledged = tally.lock().expect("nobody panics with the books open").acknowledged_so_far();
+        let acknowledged = tally.lock().expect("the tally's lock is not poisoned").acknowledged_so_far();
         if kills >= size.kills && acknowledged >= size.acknowledged || kills >= 6 * size.kills {
             break;
         }
-        // Longer ones once enough have been cut short, so that enough is acknowledged on a slow machine, too.
+        // After enough kills the pauses grow, so that enough messages are acknowledged on a slow machine,
+        // too.
         let more = 5 * usize::saturating_sub(kills, size.kills) as u64;
-        tokio::time::sleep(Duration::from_millis(choices.below(LIFE_MS_MAX) + more)).await;
+        tokio::time::sleep(Duration::from_millis(choices.below(PAUSE_MS_MAX) + more)).await;
         node.kill();
-        tally.lock().expect("nobody panics with the books open").killed();
+        tally.lock().expect("the tally's lock is not poisoned").killed();
         node.restart(&Launch::default());
-        lives.send_replace(Arc::new(Actors::new(&node, &cast, &tally)));
+        actors_sender.send_replace(Arc::new(Actors::new(&node, &cast, &tally)));
     }
-    over.store(true, Ordering::Relaxed);
-    while let Some(left) = crowd.join_next().await {
-        left.expect("nobody was told anything unexpected");
+    is_finished.store(true, Ordering::Relaxed);
+    while let Some(ended) = tasks.join_next().await {
+        ended.expect("no actor had an unexpected answer");
     }
 
-    // Healed: nothing is leased after a start.
+    // After a restart the embedded store has no leases.
     node.kill();
     node.restart(&Launch::default());
-    drop((lives, life));
+    drop((actors_sender, actors));
     Actors::new(&node, &cast, &tally).account().await;
     let totals = close(tally);
     println!("random kills: {totals}");
     totals.assert_kept();
-    assert!(totals.kills >= size.kills && totals.acknowledged >= size.acknowledged, "too little: {totals}");
+    assert!(
+        totals.kills >= size.kills && totals.acknowledged >= size.acknowledged,
+        "too few kills or messages: {totals}"
+    );
     assert!(totals.refused > 0, "nothing was refused: {totals}");
 }
 
-/// Sends one message after the other, each again and again under its id until it is answered; some are given
-/// up on while nobody knows what became of them.
-async fn produce(life: watch::Receiver<Arc<Actors>>, over: Arc<AtomicBool>, mut choices: Choices) {
-    while !over.load(Ordering::Relaxed) {
+/// Sends one message after the other, and repeats each under its id until it is answered. Some are given up
+/// while their outcome is unknown.
+async fn produce(actors: watch::Receiver<Arc<Actors>>, is_finished: Arc<AtomicBool>, mut choices: Choices) {
+    while !is_finished.load(Ordering::Relaxed) {
         if choices.once_in(8) {
             let kind = UNFIT[choices.below(UNFIT.len() as u64) as usize];
-            let actors = current(&life);
-            // Without an answer it stays among those that must not arrive.
+            let actors = current(&actors);
+            // Without an answer the message still counts as one that must never be delivered.
             let _ = actors.send_unfit(kind).await;
             continue;
         }
         let draft = Draft::new(if choices.once_in(2) { "pay" } else { "notify" }, &new_id());
         loop {
-            let actors = current(&life);
+            let actors = current(&actors);
             match actors.send(&draft).await {
                 Sent::Acknowledged => break,
                 Sent::Unknown if choices.once_in(10) => break,
@@ -100,28 +104,28 @@ async fn produce(life: watch::Receiver<Arc<Actors>>, over: Arc<AtomicBool>, mut 
     }
 }
 
-/// Receives and acknowledges, but for some deliveries, which the next life hands out again.
+/// Receives and acknowledges. Some deliveries are left, and the restarted node makes them visible again.
 async fn consume(
     queue: &'static str,
-    life: watch::Receiver<Arc<Actors>>,
-    over: Arc<AtomicBool>,
+    actors: watch::Receiver<Arc<Actors>>,
+    is_finished: Arc<AtomicBool>,
     mut choices: Choices,
 ) {
     const VISIBILITY: Duration = Duration::from_secs(600);
-    while !over.load(Ordering::Relaxed) {
-        let actors = current(&life);
+    while !is_finished.load(Ordering::Relaxed) {
+        let actors = current(&actors);
         let received = actors.receive(queue, 10, VISIBILITY, Duration::from_secs(1)).await;
         let Ok(deliveries) = received else {
             tokio::time::sleep(Duration::from_millis(10)).await;
             continue;
         };
         if !choices.once_in(20) {
-            // Without an answer it may come again.
+            // Without an answer the deliveries may come again.
             let _ = actors.acknowledge(queue, &deliveries).await;
         }
     }
 }
 
-fn current(life: &watch::Receiver<Arc<Actors>>) -> Arc<Actors> {
-    Arc::clone(&life.borrow())
+fn current(actors: &watch::Receiver<Arc<Actors>>) -> Arc<Actors> {
+    Arc::clone(&actors.borrow())
 }

@@ -1,5 +1,5 @@
-//! The node is killed at every write and flush of a script: before the call happens, and, for flushes, after it
-//! has happened and before anybody is told.
+//! Kills at every write and flush of a script: before the call happens and, for flushes, also after the call
+//! and before the node answers.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
@@ -10,30 +10,30 @@ use std::time::Duration;
 
 use snavio_store::engine::sqlite::check_integrity;
 
-use super::actors::{Gone, UNFIT, close};
+use super::actors::{NoAnswer, UNFIT, close};
 use super::seed::Choices;
 use super::{Actors, Tally, Totals, is_long};
 use crate::node::{Cast, Launch, Node};
 use crate::patience::poll;
 use crate::strace::{Attached, FLUSHES, Strace, WRITES};
 
-/// A part of the node's life in which it writes.
+/// A phase of the node in which it writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Scene {
+enum Phase {
     /// The start that makes the store.
     FirstStart,
-    /// A start over a store that was killed.
+    /// A start over the store of a killed node.
     Start,
-    /// A thread of the running node, during the script.
+    /// One thread of the running node, during the script.
     Thread(&'static str),
 }
 
-const WRITER: Scene = Scene::Thread("snavio-writer");
-const CHECKPOINTER: Scene = Scene::Thread("snavio-checkpoint");
-const SCENES: [Scene; 4] = [Scene::FirstStart, Scene::Start, WRITER, CHECKPOINTER];
+const WRITER: Phase = Phase::Thread("snavio-writer");
+const CHECKPOINTER: Phase = Phase::Thread("snavio-checkpoint");
+const PHASES: [Phase; 4] = [Phase::FirstStart, Phase::Start, WRITER, CHECKPOINTER];
 
-impl Scene {
-    /// The calls that count. A start also makes files, and writes secrets into them.
+impl Phase {
+    /// The calls at which the node is killed. A start also makes files and writes secrets into them.
     fn calls(self) -> String {
         match self {
             Self::FirstStart | Self::Start => {
@@ -44,29 +44,29 @@ impl Scene {
     }
 }
 
-/// A moment at which the node is killed: the n-th call of a name in a scene.
+/// A moment of a kill: the n-th call of this name in a phase.
 #[derive(Debug, Clone)]
-struct Point {
-    scene: Scene,
+struct KillPoint {
+    phase: Phase,
     call: String,
     number: usize,
-    /// Not instead of the call, but between its end and the next thing the thread does.
+    /// Kill after the call has ended and before the thread does anything else, instead of before the call.
     after: bool,
 }
 
 /// QUA-1, PIP-4, PIP-5
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kill_at_any_write_or_flush_breaks_no_promise() {
+async fn kill_at_any_write_or_flush_breaks_no_promise() {
     let mut choices = Choices::new("scripted kills");
-    let stage = Stage::prepare().await;
+    let starting_point = StartingPoint::prepare().await;
     let mut totals = Totals::default();
-    for scene in SCENES {
-        let points = stage.points(scene).await;
-        let all = points.len();
-        let chosen = choose(points, &mut choices);
-        println!("scripted kills: {} of {all} points of {scene:?}", chosen.len());
+    for phase in PHASES {
+        let kill_points = starting_point.kill_points(phase).await;
+        let all = kill_points.len();
+        let chosen = choose(kill_points, &mut choices);
+        println!("scripted kills: {} of {all} points of {phase:?}", chosen.len());
         for point in chosen {
-            totals += stage.run(&point).await;
+            totals += starting_point.run(&point).await;
         }
     }
     println!("scripted kills: {totals}");
@@ -74,24 +74,24 @@ async fn a_kill_at_any_write_or_flush_breaks_no_promise() {
     assert!(totals.kills >= if is_long() { 200 } else { 30 }, "too few kills: {totals}");
 }
 
-/// All of them in a long run, and every n-th of a scene otherwise, beginning anywhere.
-fn choose(points: Vec<Point>, choices: &mut Choices) -> Vec<Point> {
-    const POINTS_PER_SCENE: usize = 20;
+/// All points in a long run. In a short run every n-th point of a phase, with a random first one.
+fn choose(kill_points: Vec<KillPoint>, choices: &mut Choices) -> Vec<KillPoint> {
+    const POINTS_PER_PHASE: usize = 20;
     if is_long() {
-        return points;
+        return kill_points;
     }
-    let stride = points.len().div_ceil(POINTS_PER_SCENE).max(1);
+    let stride = kill_points.len().div_ceil(POINTS_PER_PHASE).max(1);
     let first = choices.below(stride as u64) as usize;
-    points.into_iter().skip(first).step_by(stride).collect()
+    kill_points.into_iter().skip(first).step_by(stride).collect()
 }
 
-/// A store that has seen some traffic and was killed, to begin from.
-struct Stage {
+/// The store of a killed node with some traffic, as the starting point of each run.
+struct StartingPoint {
     template: Node,
     cast: Cast,
 }
 
-impl Stage {
+impl StartingPoint {
     async fn prepare() -> Self {
         let mut template = Node::start();
         let cast = template.cast().await;
@@ -103,9 +103,9 @@ impl Stage {
         Self { template, cast }
     }
 
-    fn folder(&self, scene: Scene) -> tempfile::TempDir {
+    fn folder(&self, phase: Phase) -> tempfile::TempDir {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
-        if scene != Scene::FirstStart {
+        if phase != Phase::FirstStart {
             let copied = Command::new("cp")
                 .arg("-a")
                 .arg(self.template.data())
@@ -116,41 +116,41 @@ impl Stage {
         folder
     }
 
-    /// Runs the scene undisturbed and counts its calls.
-    async fn points(&self, scene: Scene) -> Vec<Point> {
-        let folder = self.folder(scene);
-        let strace = Strace::of(&scene.calls(), folder.path().join("trace")).option("-y");
-        let mut node = match scene {
-            Scene::FirstStart | Scene::Start => Node::launch_in(folder, &strace.launch()),
-            Scene::Thread(name) => {
+    /// Runs the phase without a kill and lists its calls.
+    async fn kill_points(&self, phase: Phase) -> Vec<KillPoint> {
+        let folder = self.folder(phase);
+        let strace = Strace::of(&phase.calls(), folder.path().join("trace")).option("-y");
+        let mut node = match phase {
+            Phase::FirstStart | Phase::Start => Node::launch_in(folder, &strace.launch()),
+            Phase::Thread(name) => {
                 let node = Node::launch_in(folder, &Launch::default());
                 let actors = Actors::new(&node, &self.cast, &Arc::default());
                 let tracing = strace.attach(&node, name);
                 script(&actors).await.expect("an undisturbed node answers");
-                if scene == CHECKPOINTER {
-                    let moved = || strace.seen().contains("fsync").then_some(());
-                    poll("the checkpointer looks", moved);
+                if phase == CHECKPOINTER {
+                    let has_flushed = || strace.seen().contains("fsync").then_some(());
+                    poll("the checkpointer flushes", has_flushed);
                 }
                 drop(tracing);
                 node
             }
         };
         node.kill();
-        points_of(scene, &strace.seen(), &node.data())
+        find_kill_points(phase, &strace.seen(), &node.data())
     }
 
-    /// Runs the scene to its sudden end, starts the node again and holds it to account.
-    async fn run(&self, point: &Point) -> Totals {
-        let folder = self.folder(point.scene);
-        let what = if point.after { "delay_exit=60000000" } else { "signal=SIGKILL" };
-        let strace = Strace::of(&point.scene.calls(), folder.path().join("trace"))
-            .inject(&point.call, &format!("{what}:when={}", point.number));
+    /// Runs the phase up to the kill, starts the node again and checks the tally.
+    async fn run(&self, point: &KillPoint) -> Totals {
+        let folder = self.folder(point.phase);
+        let fault = if point.after { "delay_exit=60000000" } else { "signal=SIGKILL" };
+        let strace = Strace::of(&point.phase.calls(), folder.path().join("trace"))
+            .inject(&point.call, &format!("{fault}:when={}", point.number));
         let tally = Arc::new(Mutex::new(Tally::default()));
-        let mut node = match point.scene {
-            Scene::FirstStart | Scene::Start => Node::try_launch_in(folder, &strace.launch()),
-            Scene::Thread(name) => {
+        let mut node = match point.phase {
+            Phase::FirstStart | Phase::Start => Node::try_launch_in(folder, &strace.launch()),
+            Phase::Thread(name) => {
                 let mut node = Node::launch_in(folder, &Launch::default());
-                // Before strace: the kill may be the first thing that happens.
+                // Connect before strace is attached, because the kill may be the first thing that happens.
                 let actors = Actors::new(&node, &self.cast, &tally);
                 let tracing = strace.attach(&node, name);
                 tokio::join!(script_until_killed(&actors), kill_when_held(&mut node, &strace, tracing));
@@ -159,11 +159,11 @@ impl Stage {
         };
         let status = node.wait();
         assert_eq!(status.signal(), Some(9), "the kill did not happen at {point:?}: {}", node.said());
-        tally.lock().expect("nobody panics with the books open").killed();
+        tally.lock().expect("the tally's lock is not poisoned").killed();
 
         node.restart(&Launch::default());
-        if point.scene == Scene::FirstStart {
-            try_out(&mut node, &tally).await;
+        if point.phase == Phase::FirstStart {
+            check_first_start(&mut node, &tally).await;
         } else {
             Actors::new(&node, &self.cast, &tally).account().await;
         }
@@ -173,39 +173,39 @@ impl Stage {
     }
 }
 
-/// A store that was killed while it was made works like any other.
-async fn try_out(node: &mut Node, tally: &Arc<Mutex<Tally>>) {
+/// Checks that a store whose first start was killed works like any other.
+async fn check_first_start(node: &mut Node, tally: &Arc<Mutex<Tally>>) {
     let cast = node.cast().await;
-    script(&Actors::new(node, &cast, tally)).await.expect("a healed node answers");
-    // Nothing is leased after a start.
+    script(&Actors::new(node, &cast, tally)).await.expect("a restarted node answers");
+    // After a restart the embedded store has no leases.
     node.kill();
     node.restart(&Launch::default());
     Actors::new(node, &cast, tally).account().await;
 }
 
-/// What an undisturbed run showed, as moments to kill at.
-fn points_of(scene: Scene, seen: &str, data: &Path) -> Vec<Point> {
+/// The kill points in the trace of a run without a kill.
+fn find_kill_points(phase: Phase, seen: &str, data: &Path) -> Vec<KillPoint> {
     let data = data.display().to_string();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut points = Vec::new();
+    let mut kill_points = Vec::new();
     for (call, rest) in seen.lines().filter_map(|line| line.split_once('(')) {
         let number = counts.entry(call).or_default();
         *number += 1;
-        // Words to the terminal and to other threads are no part of the store.
+        // Skip writes to the terminal and to other threads: they are not part of the store.
         if !rest.contains(&data) {
             continue;
         }
-        let point = Point { scene, call: call.to_owned(), number: *number, after: false };
-        if matches!(scene, Scene::Thread(_)) && FLUSHES.split(',').any(|it| it == call) {
-            points.push(Point { after: true, ..point.clone() });
+        let point = KillPoint { phase, call: call.to_owned(), number: *number, after: false };
+        if matches!(phase, Phase::Thread(_)) && FLUSHES.split(',').any(|flush| flush == call) {
+            kill_points.push(KillPoint { after: true, ..point.clone() });
         }
-        points.push(point);
+        kill_points.push(point);
     }
-    points
+    kill_points
 }
 
-/// A bit of everything that writes.
-async fn script(actors: &Actors) -> Result<(), Gone> {
+/// Does something of every kind that writes to the store.
+async fn script(actors: &Actors) -> Result<(), NoAnswer> {
     for name in ["notify", "pay", "notify", "pay"] {
         actors.send_new(name).await?;
     }
@@ -214,7 +214,7 @@ async fn script(actors: &Actors) -> Result<(), Gone> {
         actors.send_unfit(kind).await?;
     }
     actors.consume("notify-inbox", 2).await?;
-    // Handed out as often as the route allows, and once more: it becomes a dead letter.
+    // Received as often as the route allows, and once more, so that it becomes a dead letter.
     for _ in 0..4 {
         actors.receive("pay-inbox", 1, Duration::ZERO, Duration::ZERO).await?;
     }
@@ -226,7 +226,8 @@ async fn script(actors: &Actors) -> Result<(), Gone> {
     Ok(())
 }
 
-/// The script, and then more and more messages: some thread has not come to its call yet.
+/// Runs the script, and then sends messages until the node is killed: a thread may not have reached its call
+/// yet.
 async fn script_until_killed(actors: &Actors) {
     const MESSAGES_MAX: usize = 5_000;
     if script(actors).await.is_err() {
@@ -239,7 +240,8 @@ async fn script_until_killed(actors: &Actors) {
     }
 }
 
-/// Waits for the node's end; one whose thread is held after its call is ended here.
+/// Waits for the node's end. If the kill point is after a call, strace holds the thread there, and this kills
+/// the node.
 async fn kill_when_held(node: &mut Node, strace: &Strace, tracing: Attached) {
     while node.ended().is_none() && !strace.is_holding() {
         tokio::time::sleep(Duration::from_millis(2)).await;

@@ -1,20 +1,20 @@
-//! Random choices that can be made again: all come from one printed seed.
+//! Reproducible random choices: all come from one printed seed.
 
-/// SplitMix64: small, and good enough to choose moments and kinds.
+/// SplitMix64: small, and random enough to choose moments and kinds.
 #[derive(Debug, Clone)]
 pub(crate) struct Choices(u64);
 
 impl Choices {
-    /// From `TEST_SEED`, or a new one; printed, so that a failure can be had again.
-    pub(crate) fn new(what: &str) -> Self {
+    /// Takes the seed from `TEST_SEED` or makes one, and prints it, so that a failure can be reproduced.
+    pub(crate) fn new(name: &str) -> Self {
         let given = std::env::var("TEST_SEED").ok();
         let seed = given.map(|text| text.parse().expect("TEST_SEED is a number"));
         let seed = seed.unwrap_or_else(|| uuid::Uuid::now_v7().as_u64_pair().1 % 1_000_000_000);
-        println!("{what}: TEST_SEED={seed}");
+        println!("{name}: TEST_SEED={seed}");
         Self(seed)
     }
 
-    /// Choices of its own for one of several actors.
+    /// An independent generator for one of several actors.
     pub(crate) fn split(&mut self) -> Self {
         Self(self.next())
     }

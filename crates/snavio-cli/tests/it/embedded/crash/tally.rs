@@ -1,4 +1,4 @@
-//! What the node promised and what came of it: written down while a run goes on, judged when it is over.
+//! The node's promises and their results: recorded during a run, and judged at its end.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -10,35 +10,35 @@ use snavio_model::id::Serial;
 use snavio_sdk::Delivery;
 use tokio::time::Instant;
 
-/// A moment in a tally's own time: it counts acknowledged deliveries.
+/// A logical time of a tally: the number of acknowledged deliveries so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(usize);
 
-/// A 2xx.
+/// A message that was answered with 2xx.
 #[derive(Debug, Clone, Copy)]
-struct Acknowledged {
+struct AcknowledgedMessage {
     strict: bool,
     first_at: Instant,
 }
 
-/// How long a strict route knows an id at the least, with some room for asking.
+/// A lower bound of the time for which a strict route remembers an id, with a margin for the requests.
 const STRICT_KEEP: Duration = bounds::STRICT_KEEP.saturating_sub(Duration::from_secs(20));
 
-/// The books of one run against one store.
+/// The record of one run against one store.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     kills: usize,
     duplicates: usize,
     refused: usize,
-    acknowledged: HashMap<String, Acknowledged>,
-    /// Ids of messages that must be refused, whether or not the node lived to say so.
+    acknowledged: HashMap<String, AcknowledgedMessage>,
+    /// Ids of messages that must be refused, also if the node was killed before it answered.
     unfit: HashSet<String>,
-    /// Deliveries of each id that were handed out, and whether by a strict route.
+    /// The deliveries of each id that were received, and whether from a strict route.
     delivered: HashMap<String, (bool, HashSet<Serial>)>,
-    /// Deliveries whose acknowledgement was answered `done`, and when.
+    /// Deliveries whose acknowledgement was answered `done`, with the logical time of the answer.
     ended: HashMap<Serial, Moment>,
     dead: HashSet<String>,
-    /// Queues whose registration was acknowledged.
+    /// Queues whose registration was answered.
     registered: HashSet<String>,
     /// Acknowledged ids that had not arrived when all queues were empty.
     lost: Vec<String>,
@@ -50,9 +50,9 @@ impl Tally {
         self.kills += 1;
     }
 
-    /// The node answered 2xx.
+    /// Records a 2xx.
     pub(crate) fn acknowledged(&mut self, id: &str, strict: bool, duplicate: bool) {
-        let entry = Acknowledged { strict, first_at: Instant::now() };
+        let entry = AcknowledgedMessage { strict, first_at: Instant::now() };
         self.acknowledged.entry(id.to_owned()).or_insert(entry);
         self.duplicates += usize::from(duplicate);
         if self.unfit.contains(id) {
@@ -60,33 +60,34 @@ impl Tally {
         }
     }
 
-    /// A message is about to be sent that nobody must ever receive.
+    /// Records that an invalid message will be sent, which no consumer may ever receive.
     pub(crate) fn unfit(&mut self, id: &str) {
         self.unfit.insert(id.to_owned());
     }
 
-    /// The node said no to a message.
+    /// Records a refusal.
     pub(crate) fn refused(&mut self) {
         self.refused += 1;
     }
 
-    /// Now: taken before a receive, so that what it gets can be compared with what had ended by then.
+    /// The current logical time. A consumer takes it before a receive, to compare the deliveries with those
+    /// that had ended by then.
     pub(crate) fn now(&self) -> Moment {
         Moment(self.ended.len())
     }
 
-    /// A consumer that asked at `asked` was handed a delivery.
+    /// Records a delivery of a receive that began at `asked`.
     pub(crate) fn received(&mut self, asked: Moment, strict: bool, delivery: &Delivery) {
         let id = delivery.message.id().expect("deliveries carry their message's id");
         if self.ended.get(&delivery.delivery_id).is_some_and(|ended| *ended <= asked) {
-            self.broken.push(format!("{id} was handed out again after its acknowledgement"));
+            self.broken.push(format!("{id} was delivered again after its acknowledgement"));
         }
         let entry = self.delivered.entry(id.to_owned()).or_default();
         entry.0 |= strict;
         entry.1.insert(delivery.delivery_id);
     }
 
-    /// The node answered `done` to an acknowledgement.
+    /// Records an acknowledgement that the node answered with `done`.
     pub(crate) fn ended(&mut self, delivery: Serial) {
         let moment = Moment(self.ended.len() + 1);
         self.ended.entry(delivery).or_insert(moment);
@@ -96,35 +97,41 @@ impl Tally {
         self.dead.insert(id.to_owned());
     }
 
-    /// The node answered that a queue is registered.
+    /// Records that the node answered the registration of a queue.
     pub(crate) fn registered(&mut self, queue: &str) {
         self.registered.insert(queue.to_owned());
     }
 
-    /// A queue was looked for.
+    /// Records whether the node has a queue.
     pub(crate) fn found(&mut self, queue: &str, exists: bool) {
         if !exists && self.registered.contains(queue) {
             self.broken.push(format!("{queue} was registered and is gone"));
         }
     }
 
-    /// A promise that only the caller can judge was broken.
-    pub(crate) fn broken(&mut self, what: String) {
-        self.broken.push(what);
+    /// Records a broken promise that the caller has found.
+    pub(crate) fn broken(&mut self, description: String) {
+        self.broken.push(description);
     }
 
-    /// How many messages got a 2xx.
+    /// The number of messages that were answered with 2xx.
     pub(crate) fn acknowledged_so_far(&self) -> usize {
         self.acknowledged.len()
     }
 
-    /// Acknowledged ids that a strict route must still know.
+    /// Acknowledged ids that a strict route must still remember.
     pub(crate) fn strict(&self) -> Vec<String> {
-        let known = |it: &Acknowledged| it.strict && it.first_at.elapsed() < STRICT_KEEP;
-        self.acknowledged.iter().filter(|(_, it)| known(it)).map(|(id, _)| id.clone()).collect()
+        let is_remembered =
+            |message: &AcknowledgedMessage| message.strict && message.first_at.elapsed() < STRICT_KEEP;
+        self.acknowledged
+            .iter()
+            .filter(|(_, message)| is_remembered(message))
+            .map(|(id, _)| id.clone())
+            .collect()
     }
 
-    /// All queues are drained and all dead letters read: what has not arrived by now never will.
+    /// Finds the losses: call it after all queues are drained and all dead letters read, so that no message
+    /// can still arrive.
     pub(crate) fn look_for_losses(&mut self) {
         let missing = self.acknowledged.keys().filter(|id| !self.has_arrived(id));
         self.lost = missing.cloned().collect();
@@ -134,7 +141,7 @@ impl Tally {
         self.delivered.contains_key(id) || self.dead.contains(id)
     }
 
-    /// Closes the books.
+    /// Judges the run and returns its totals.
     pub(crate) fn totals(mut self) -> Totals {
         let passed: Vec<_> = self.unfit.iter().filter(|id| self.has_arrived(id)).cloned().collect();
         let twice = self.delivered.iter().filter(|(_, (strict, deliveries))| *strict && deliveries.len() > 1);
@@ -155,7 +162,7 @@ impl Tally {
     }
 }
 
-/// The figures of a run, or of many.
+/// The totals of one run or of many.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) kills: usize,
@@ -166,7 +173,7 @@ pub(crate) struct Totals {
     pub(crate) refused: usize,
     pub(crate) refused_then_delivered: usize,
     pub(crate) lost: usize,
-    /// Every broken promise, in words.
+    /// A description of every broken promise.
     pub(crate) broken: Vec<String>,
 }
 
@@ -233,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arrives_keeps_every_promise() {
+    fn arrived_messages_keep_every_promise() {
         let kept = broken(|tally| {
             tally.unfit("bad");
             tally.acknowledged("a", true, false);
@@ -248,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_broken_promise_is_noticed() {
+    fn every_kind_of_broken_promise_is_detected() {
         let lost = broken(|tally| tally.acknowledged("a", false, false));
         assert_eq!(lost, ["a was acknowledged and is lost"]);
         let gone = broken(|tally| {
@@ -272,6 +279,6 @@ mod tests {
             let asked = tally.now();
             tally.received(asked, false, &delivery("a", 1));
         });
-        assert_eq!(again, ["a was handed out again after its acknowledgement"]);
+        assert_eq!(again, ["a was delivered again after its acknowledgement"]);
     }
 }

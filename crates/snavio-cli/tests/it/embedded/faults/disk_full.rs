@@ -1,4 +1,4 @@
-//! A full disk: a small file system of the node's own, filled and emptied from outside.
+//! A full disk: a small file system for the node alone, which the test fills and empties.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -15,8 +15,8 @@ use crate::strace::{Strace, WRITES};
 
 /// QUA-1, QUA-4, PIP-4
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_refuses_what_it_cannot_keep_and_recovers_by_itself() {
-    let mut node = on_a_small_disk();
+async fn full_disk_refuses_messages_and_node_recovers() {
+    let mut node = start_on_small_disk();
     let cast = node.cast().await;
     let tally: Arc<Mutex<Tally>> = Arc::default();
     let actors = Actors::new(&node, &cast, &tally);
@@ -25,7 +25,8 @@ async fn a_full_disk_refuses_what_it_cannot_keep_and_recovers_by_itself() {
     }
     let filler = fill(&node);
 
-    // The log may find room in its own file for a while: full is what stays full over several checkpoints.
+    // The log may find room in its own file for a while. Wait until messages are refused over several
+    // checkpoints.
     let mut refused_in_a_row = 0;
     let refused = eventually("the disk is too full for a message", async || {
         let payload = format!(r#"{{"text":"{}"}}"#, "x".repeat(50_000));
@@ -45,9 +46,9 @@ async fn a_full_disk_refuses_what_it_cannot_keep_and_recovers_by_itself() {
     let (draft, code, document) = refused;
     assert_eq!((code, &document["reason"]), (503, &"unavailable".into()), "{document}");
     assert_eq!((&document["accepted"], &document["retry_after_ms"]), (&false.into(), &1000.into()));
-    assert!(has_retry_after(&node, &cast, &draft).await, "the answer says when to come back");
+    assert!(has_retry_after(&node, &cast, &draft).await, "the refusal has Retry-After");
 
-    // Reads go on, and so does handing out.
+    // Reads and receives continue.
     let bot = node.client(&cast.bot);
     let queue =
         bot.call(Method::GET, "/v1/queues/pay-inbox", None).await.expect("the queue can be looked at");
@@ -65,19 +66,19 @@ async fn a_full_disk_refuses_what_it_cannot_keep_and_recovers_by_itself() {
     assert_eq!(
         (code, &answer["duplicate"]),
         (202, &serde_json::Value::Null),
-        "what was refused left no claim"
+        "the refused message left no claim"
     );
     actors.tally().acknowledged(&draft.id, true, false);
 
-    // The small disk ends with the process: move the store before it is held to account.
+    // The small disk ends with the process, so move the store before the tally is checked.
     drop(actors);
-    rescue(&mut node);
+    kill_and_keep_store(&mut node);
     account_after_restart(&mut node, &cast, tally).await;
 }
 
 /// QUA-1, DLV-2
 #[tokio::test(flavor = "multi_thread")]
-async fn what_ends_while_the_disk_is_full_becomes_a_dead_letter_when_there_is_room() {
+async fn dead_letter_is_written_once_full_disk_has_room() {
     let node = Node::start();
     let cast = node.cast().await;
     let actors = Actors::new(&node, &cast, &Arc::default());
@@ -91,9 +92,9 @@ async fn what_ends_while_the_disk_is_full_becomes_a_dead_letter_when_there_is_ro
     }
     let strace = Strace::of(WRITES, node.folder().join("trace")).inject(WRITES, "error=ENOSPC");
     let tracing = strace.attach(&node, "snavio-writer");
-    assert_eq!(receive().await, 0, "it was handed out as often as its route allows");
-    let failed = || node.said().contains("dead letters were not written").then_some(());
-    poll("the dead letter cannot be written", failed);
+    assert_eq!(receive().await, 0, "the receives of its route are used up");
+    let has_failed = || node.said().contains("dead letters were not written").then_some(());
+    poll("the dead letter cannot be written", has_failed);
     assert!(strace.fired() > 0);
     drop(tracing);
     eventually("the dead letter is written by itself", async || {
@@ -104,9 +105,9 @@ async fn what_ends_while_the_disk_is_full_becomes_a_dead_letter_when_there_is_ro
     .await;
 }
 
-/// Starts a node whose data folder is a file system of 16 MiB in memory. It is mounted where only the node sees
-/// it, which needs no privileges where users may have namespaces, and root elsewhere.
-fn on_a_small_disk() -> Node {
+/// Starts a node whose data folder is a file system of 16 MiB in memory, mounted where only the node sees it.
+/// This needs no privileges if users may have namespaces, and root otherwise.
+fn start_on_small_disk() -> Node {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let data = folder.path().join("data");
     std::fs::create_dir(&data).expect("a folder can be made");
@@ -122,7 +123,7 @@ fn on_a_small_disk() -> Node {
     Node::launch_in(folder, &Launch::under(words.into()))
 }
 
-/// Writes until nothing more fits.
+/// Fills the disk with a file and returns its path.
 fn fill(node: &Node) -> std::path::PathBuf {
     let path = node.data_within().join("filler");
     let mut file = std::fs::File::create(&path).expect("a file can be made on the small disk");
@@ -143,8 +144,9 @@ async fn has_retry_after(node: &Node, cast: &crate::node::Cast, draft: &Draft) -
     matches!(sent, Err(error) if error.retry_after() == Some(Duration::from_secs(1)))
 }
 
-/// Copies a killed node's store to the real disk, while its small one is still there.
-fn rescue(node: &mut Node) {
+/// Copies the store from the small disk to the real one while the process still holds the small one, then
+/// kills it.
+fn kill_and_keep_store(node: &mut Node) {
     node.signal("STOP");
     let copied = Command::new("cp").arg("-a").arg(node.data_within()).arg(node.folder()).status();
     assert!(copied.expect("cp runs").success());

@@ -1,4 +1,4 @@
-//! Flushes that fail, and flushes that take their time.
+//! Flushes that fail, and flushes that are slow.
 
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
@@ -17,29 +17,29 @@ const SIGABRT: i32 = 6;
 
 /// PIP-5
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_flush_ends_the_process_and_nothing_after_it_is_acknowledged() {
+async fn failed_flush_ends_process_and_acknowledges_nothing_more() {
     let mut node = Node::start();
     let cast = node.cast().await;
     let tally = Arc::default();
     let actors = Actors::new(&node, &cast, &tally);
     let strace = Strace::of(FLUSHES, node.folder().join("trace")).inject(FLUSHES, "error=EIO:when=8");
     let tracing = strace.attach(&node, "snavio-writer");
-    let mut answered = Vec::new();
+    let mut results = Vec::new();
     for _ in 0..30 {
-        answered.push(actors.send(&Draft::new("pay", &new_id())).await);
+        results.push(actors.send(&Draft::new("pay", &new_id())).await);
     }
     assert_eq!(strace.fired(), 1, "{}", strace.seen());
     assert_eq!(node.wait().signal(), Some(SIGABRT), "{}", node.said());
     assert!(node.said().contains("a flush failed"), "{}", node.said());
-    let before = answered.iter().take_while(|sent| **sent == Sent::Acknowledged).count();
-    assert!(before > 0 && answered[before..].iter().all(|sent| *sent == Sent::Unknown), "{answered:?}");
+    let before = results.iter().take_while(|sent| **sent == Sent::Acknowledged).count();
+    assert!(before > 0 && results[before..].iter().all(|sent| *sent == Sent::Unknown), "{results:?}");
     drop((tracing, actors));
     account_after_restart(&mut node, &cast, tally).await;
 }
 
-/// PIP-5: a log that is moved into a file which was not flushed must not be started over.
+/// PIP-5: if a checkpoint writes pages to a file whose flush fails, the log must not start over.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_flush_of_the_checkpointer_ends_the_process_too() {
+async fn failed_checkpoint_flush_ends_process() {
     let mut node = Node::start();
     let cast = node.cast().await;
     let tally = Arc::default();
@@ -56,7 +56,7 @@ async fn a_failed_flush_of_the_checkpointer_ends_the_process_too() {
 
 /// PIP-5
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_cannot_flush_does_not_start() {
+async fn node_that_cannot_flush_does_not_start() {
     let mut node = Node::start();
     let cast = node.cast().await;
     let tally = Arc::default();
@@ -71,7 +71,7 @@ async fn a_node_that_cannot_flush_does_not_start() {
 
 /// QUA-1, PIP-9
 #[tokio::test(flavor = "multi_thread")]
-async fn behind_a_slow_flush_queues_stay_bounded_and_reads_go_on() {
+async fn slow_flush_bounds_intake_and_reads_continue() {
     const FLUSH: Duration = Duration::from_secs(2);
     const ROOM: u64 = 64;
     let mut node = Node::launch(&Launch::default().set("GATE_INTAKE_MESSAGES_MAX", ROOM));
@@ -110,8 +110,8 @@ async fn behind_a_slow_flush_queues_stay_bounded_and_reads_go_on() {
         (refused > 0 && readings.len() >= 5).then_some(())
     })
     .await;
-    // The fastest one: a busy machine slows some of them down.
-    let fastest = readings.iter().min().expect("something was read");
+    // Take the fastest reading, because a busy machine slows down some of them.
+    let fastest = readings.iter().min().expect("there were readings");
     assert!(*fastest < FLUSH / 2, "reads do not wait for flushes: {readings:?}");
     assert!(strace.seen().contains("fsync("), "no flush was under way: {}", strace.seen());
     let acknowledged =
@@ -123,7 +123,7 @@ async fn behind_a_slow_flush_queues_stay_bounded_and_reads_go_on() {
     account_after_restart(&mut node, &cast, tally).await;
 }
 
-/// Reads from the queue, the store and the registry. Returns how long that took.
+/// Reads from the queue, the store and the registry, and returns the time that this took.
 async fn read_something(node: &Node, cast: &crate::node::Cast) -> Duration {
     let began_at = tokio::time::Instant::now();
     let bot = node.client(&cast.bot);

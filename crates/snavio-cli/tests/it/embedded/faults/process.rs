@@ -1,4 +1,4 @@
-//! Two processes on one folder, and a process that is told to stop.
+//! Two processes on one data folder, and a process that gets a stop signal.
 
 use std::net::TcpStream;
 use std::os::unix::process::ExitStatusExt;
@@ -14,7 +14,7 @@ use crate::strace::{FLUSHES, Strace};
 
 /// ENG-2
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_process_on_the_same_folder_is_refused() {
+async fn second_process_on_same_folder_is_refused() {
     let node = Node::start();
     let cast = node.cast().await;
     let second = Command::new(binary())
@@ -22,16 +22,16 @@ async fn a_second_process_on_the_same_folder_is_refused() {
         .arg(node.data())
         .output()
         .expect("a second process can be started");
-    let said = String::from_utf8_lossy(&second.stderr);
-    assert_eq!(second.status.code(), Some(1), "{said}");
-    assert!(said.contains("is in use by another process; stop it, or choose another data folder"), "{said}");
+    let log = String::from_utf8_lossy(&second.stderr);
+    assert_eq!(second.status.code(), Some(1), "{log}");
+    assert!(log.contains("is in use by another process; stop it, or choose another data folder"), "{log}");
     let tally = Arc::default();
-    Actors::new(&node, &cast, &tally).send_new("pay").await.expect("the first goes on");
+    Actors::new(&node, &cast, &tally).send_new("pay").await.expect("the first process still answers");
 }
 
 /// PIP-5
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_told_to_stop_answers_what_is_under_way_and_takes_nothing_more() {
+async fn stopping_node_answers_open_requests_and_accepts_no_more() {
     const REQUESTS: usize = 5;
     let mut node = Node::start();
     let cast = node.cast().await;
@@ -51,7 +51,7 @@ async fn a_node_told_to_stop_answers_what_is_under_way_and_takes_nothing_more() 
     node.signal("TERM");
     let address = node.url().trim_start_matches("http://").to_owned();
     poll("new connections are refused", || TcpStream::connect(&address).err());
-    assert!(node.ended().is_none(), "it does not leave while requests are under way");
+    assert!(node.ended().is_none(), "the process does not end while requests are under way");
     let tally: Arc<Mutex<Tally>> = Arc::default();
     for (mut wire, draft) in under_way.into_iter().zip(&drafts) {
         assert_eq!(wire.answer().status, 202);
@@ -64,17 +64,17 @@ async fn a_node_told_to_stop_answers_what_is_under_way_and_takes_nothing_more() 
     account_after_restart(&mut node, &cast, tally).await;
 }
 
-/// Waits until the node has read all that was sent to it: the kernel keeps nothing for it any more.
+/// Waits until the node has read all sent bytes: the kernel's receive queues of its connections are empty.
 fn wait_until_read(node: &Node) {
-    let port: u16 = node.url().rsplit(':').next().and_then(|it| it.parse().ok()).expect("a port");
+    let port: u16 = node.url().rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
     let local = format!(":{port:04X}");
     poll("all requests were read", || {
         let table = std::fs::read_to_string("/proc/net/tcp").expect("connections can be listed");
         let mut connections = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
         let unread = connections.any(|fields| {
             let (address, queues) = (fields.get(1), fields.get(4));
-            address.is_some_and(|it| it.ends_with(&local))
-                && queues.is_some_and(|it| !it.ends_with(":00000000"))
+            address.is_some_and(|field| field.ends_with(&local))
+                && queues.is_some_and(|field| !field.ends_with(":00000000"))
         });
         (!unread).then_some(())
     });

@@ -1,32 +1,32 @@
-//! Reads what strace wrote: calls in the order in which they began, each with its place of beginning and return.
+//! Parses a trace of strace into calls, in the order in which they began, each with the positions of its
+//! begin and return.
 //!
-//! A call during which other threads made calls is written in two parts, `… <unfinished ...>` and
-//! `<... name resumed>…`. Places are line numbers: strace handles one stop of one thread at a time, so a line
-//! that comes first happened first.
+//! strace writes a call in two parts, `… <unfinished ...>` and `<... name resumed>…`, if other threads made
+//! calls meanwhile. Positions are line numbers: strace handles one stop of one thread at a time, so an
+//! earlier line happened earlier.
 
 use std::collections::HashMap;
 
 /// One system call of the traced node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Call {
-    /// Its name.
     pub(crate) name: String,
-    /// Arguments and result, as strace writes them.
+    /// Arguments and result as strace writes them.
     pub(crate) text: String,
-    /// Where it began.
+    /// The position of its begin.
     pub(crate) begun: usize,
-    /// Where it returned, if it did.
+    /// The position of its return, if it returned.
     pub(crate) returned: Option<usize>,
 }
 
 impl Call {
-    /// What the first argument, a descriptor, stands for: `-y` makes strace say it.
+    /// The file of the descriptor in the first argument, which strace names with `-y`.
     pub(crate) fn file(&self) -> &str {
         let described = self.text.split_once('<').filter(|(number, _)| number.parse::<u32>().is_ok());
         described.and_then(|(_, rest)| rest.split_once('>')).map_or("", |(file, _)| file)
     }
 
-    /// Whether it returned, and not with an error.
+    /// Whether the call returned without an error.
     pub(crate) fn succeeded(&self) -> bool {
         self.returned.is_some()
             && self.text.rsplit_once(" = ").is_some_and(|(_, result)| {
@@ -35,18 +35,18 @@ impl Call {
     }
 }
 
-/// All calls of a trace made with `-f -y`.
+/// Parses all calls of a trace made with `-f -y`.
 pub(crate) fn parse(trace: &str) -> Vec<Call> {
     let mut calls: Vec<Call> = Vec::new();
     let mut unfinished: HashMap<&str, usize> = HashMap::new();
-    for (place, line) in trace.lines().enumerate() {
+    for (position, line) in trace.lines().enumerate() {
         let Some((thread, rest)) = line.split_once(' ') else { continue };
         let rest = rest.trim_start();
         if let Some(resumed) = rest.strip_prefix("<... ") {
             let call = unfinished.remove(thread).and_then(|index| calls.get_mut(index));
             if let (Some(call), Some((_, tail))) = (call, resumed.split_once(" resumed>")) {
                 call.text.push_str(tail);
-                call.returned = Some(place);
+                call.returned = Some(position);
             }
             continue;
         }
@@ -58,8 +58,8 @@ pub(crate) fn parse(trace: &str) -> Vec<Call> {
         calls.push(Call {
             name: name.to_owned(),
             text: begun.unwrap_or(text).to_owned(),
-            begun: place,
-            returned: begun.is_none().then_some(place),
+            begun: position,
+            returned: begun.is_none().then_some(position),
         });
     }
     calls
@@ -85,17 +85,17 @@ mod tests {
 8  +++ exited with 0 +++
 "#;
 
-    fn brief(call: &Call) -> (&str, &str, usize, Option<usize>, bool) {
+    fn summary(call: &Call) -> (&str, &str, usize, Option<usize>, bool) {
         (&call.name, call.file(), call.begun, call.returned, call.succeeded())
     }
 
     #[test]
-    fn calls_are_put_together_from_their_parts() {
+    fn calls_are_joined_from_their_parts() {
         let calls = parse(TRACE);
-        let brief: Vec<_> = calls.iter().map(brief).collect();
+        let summary: Vec<_> = calls.iter().map(summary).collect();
         let wal = "/d/snavio.db-wal";
         assert_eq!(
-            brief,
+            summary,
             [
                 ("pwrite64", wal, 1, Some(1), true),
                 ("fsync", wal, 2, Some(4), true),
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_stays_readable() {
+    fn arguments_of_calls_stay_readable() {
         let calls = parse(TRACE);
         assert!(calls[0].text.contains(r#"a(b) = \"c\""#));
         assert_eq!(
