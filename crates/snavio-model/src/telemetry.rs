@@ -348,8 +348,8 @@ impl Record {
     }
 }
 
-/// About one message in a hundred, chosen by its id so that every node chooses the same.
-fn is_sampled(id: &MessageId) -> bool {
+/// Whether a message's clock is sampled: about one in a hundred, chosen by the id so that every node chooses the same.
+pub fn is_sampled(id: &MessageId) -> bool {
     let sum = id.as_str().bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(byte)));
     sum.is_multiple_of(100)
 }
