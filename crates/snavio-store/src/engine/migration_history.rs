@@ -1,5 +1,6 @@
 //! Checks the history of migrations before refinery reads it: refinery panics on a row that it cannot have written.
 
+use refinery::Migration;
 use snavio_model::time::Timestamp;
 
 /// The name of refinery's table.
@@ -15,6 +16,23 @@ pub(crate) fn problem(version: i32, applied_on: &str, checksum: &str) -> Option<
     let is_checksum = checksum.parse::<u64>().is_ok();
     (!is_checksum)
         .then(|| format!("migration {version} has the checksum {checksum:?}, which is not a number"))
+}
+
+/// Why this program cannot work with a layout that another version made, if so: `version` and `checksum` are those of
+/// an applied migration, `known` are this program's migrations.
+pub(crate) fn mismatch(known: &[Migration], version: i32, checksum: &str) -> Option<String> {
+    let newest = known.iter().map(Migration::version).max().unwrap_or_default();
+    match known.iter().find(|migration| migration.version() == version) {
+        None => Some(format!(
+            "the store has layout {version}, made by a newer version of Snavio; this version knows layout {newest}: \
+             upgrade Snavio"
+        )),
+        Some(migration) if migration.checksum().to_string() != checksum => Some(format!(
+            "layout {version} of the store was made by an unreleased build of Snavio, and this build's layout {version} \
+             is another: start with an empty store, or use the build that made it"
+        )),
+        Some(_) => None,
+    }
 }
 
 /// Whether a text is a time as refinery writes it: RFC 3339 in UTC.
@@ -50,5 +68,15 @@ mod tests {
         ] {
             assert_eq!(problem(3, applied_on, checksum).is_none(), is_sound, "{applied_on} {checksum}");
         }
+    }
+
+    /// ENG-2, ENG-3
+    #[test]
+    fn layouts_of_other_versions_are_named() {
+        let known = [Migration::unapplied("V1__schema", "CREATE TABLE a (b)").expect("the name is right")];
+        let checksum = known[0].checksum().to_string();
+        assert_eq!(mismatch(&known, 1, &checksum), None);
+        assert!(mismatch(&known, 2, "7").is_some_and(|reason| reason.contains("knows layout 1: upgrade")));
+        assert!(mismatch(&known, 1, "7").is_some_and(|reason| reason.contains("unreleased build")));
     }
 }

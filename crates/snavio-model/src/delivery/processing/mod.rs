@@ -42,8 +42,7 @@ pub struct Processing {
     #[serde(default = "deadline_default")]
     pub deadline_seconds: u32,
     /// What follows an attempt whose outcome is unknown.
-    // Sealed registry entries of older stores have the name `in_doubt`: their bytes cannot be rewritten.
-    #[serde(default, alias = "in_doubt")]
+    #[serde(default)]
     pub on_unknown_outcome: UnknownOutcome,
     /// The pause after the first failed attempt; it doubles with each further one.
     #[serde(default = "backoff_default")]

@@ -16,15 +16,6 @@ fn pauses_double_up_to_the_longest_and_are_spread() {
     assert_eq!(Retry::At(Timestamp(7)).due(9, Serial(1), Timestamp(0)), Timestamp(7));
 }
 
-/// CLM-7
-#[test]
-fn stored_processing_with_old_name_is_read() {
-    let held: Processing = serde_json::from_str(r#"{"kind":"http","in_doubt":"hold"}"#).unwrap();
-    assert_eq!(held.on_unknown_outcome, UnknownOutcome::Hold);
-    let written = serde_json::to_string(&held).unwrap();
-    assert!(written.contains(r#""on_unknown_outcome":"hold""#) && !written.contains("in_doubt"), "{written}");
-}
-
 /// CLM-20
 #[test]
 fn all_attempts_together_take_their_deadlines_and_pauses() {

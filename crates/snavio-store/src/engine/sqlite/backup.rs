@@ -12,6 +12,7 @@ use snavio_model::registry::Skipped;
 use snavio_model::time::Timestamp;
 
 use super::folder::{self, FolderLock};
+use super::known;
 use super::position::{self, PositionFile};
 use super::{
     FILE, OpenError, READERS_WAIT, audit, check_not_moved, fleet, integrity, keep_log, layout, meta,
@@ -304,7 +305,7 @@ pub fn take_over_archive(folder: &Path, now: Timestamp) -> Result<bool, BackupEr
     check_not_moved(folder).map_err(BackupError::Moved)?;
     let unfit = |problem: String| BackupError::Unfit { file: folder.join(FILE), problem };
     meta::get(connection, "epoch").map_err(|_| unfit("it is not a Snavio store".to_owned()))?;
-    layout::offer_functions(connection)?;
+    known::offer_digest(connection)?;
     layout::migrate(connection).map_err(|error| unfit(error.to_string()))?;
     let transaction = connection.transaction()?;
     if !fleet::forget_note(&transaction, ARCHIVE_UNCONFIRMED)? {
@@ -344,7 +345,7 @@ fn raise(
     }
     meta::get(&connection, "epoch").map_err(|_| unfit("it is not a Snavio store".into()))?;
     // Only now that it is one of ours: a foreign file must not become a store by being given our tables.
-    layout::offer_functions(&connection)?;
+    known::offer_digest(&connection)?;
     layout::migrate(&mut connection).map_err(|error| unfit(error.to_string()))?;
     let damaged = integrity::evidence(&connection)?;
     let Raised { epoch, registry_version, newest_at } = raise_numbers(&connection, now)?;

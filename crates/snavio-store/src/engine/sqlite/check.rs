@@ -2,7 +2,6 @@
 
 use std::fmt::Display;
 
-use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row, Rows};
 
 use super::writer::sql;
@@ -46,13 +45,4 @@ pub(super) fn each<T>(
         take(read(row))?;
     }
     Ok(())
-}
-
-/// A column as it is stored; nothing has no place in evidence.
-pub(super) fn column(check: &mut Check, column: ValueRef<'_>) {
-    match column {
-        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => check.bytes(bytes),
-        ValueRef::Integer(number) => check.number(number),
-        ValueRef::Real(_) | ValueRef::Null => {}
-    }
 }

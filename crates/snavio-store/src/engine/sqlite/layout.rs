@@ -1,11 +1,9 @@
-//! The tables and their versions: every change of the layout is a file in `migrations`, run once and in order.
+//! The tables and their versions. Until the first release `migrations` holds one file, the schema, which is edited in
+//! place; after it, each change of the layout is a file of its own, run once and in order.
 
 use refinery::Runner;
-use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, OptionalExtension};
 
-use super::check::{Check, column};
-use super::known;
 use crate::engine::migration_history;
 
 mod embedded {
@@ -22,13 +20,16 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), MigrateError> {
 /// Why a store was not brought to this version's layout.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrateError {
-    /// Somebody has changed the history.
+    /// A row of the history cannot have been written by Snavio.
     #[error("the history of migrations (refinery_schema_history) is damaged: {0}; restore a backup")]
     History(String),
     /// The history cannot be read.
     #[error("the history of migrations (refinery_schema_history) cannot be read; restore a backup")]
     Unread(#[from] rusqlite::Error),
-    /// The file was written by a newer version, or a migration failed.
+    /// Another version of Snavio made the layout, and this one cannot read it.
+    #[error("{0}")]
+    Foreign(String),
+    /// A migration failed.
     #[error(transparent)]
     Run(#[from] refinery::Error),
 }
@@ -50,6 +51,9 @@ fn check_history(connection: &Connection) -> Result<(), MigrateError> {
         if let Some(problem) = migration_history::problem(version, &applied_on, &checksum) {
             return Err(MigrateError::History(problem));
         }
+        if let Some(reason) = migration_history::mismatch(runner().get_migrations(), version, &checksum) {
+            return Err(MigrateError::Foreign(reason));
+        }
     }
     Ok(())
 }
@@ -63,15 +67,4 @@ pub(super) fn is_current(connection: &Connection) -> rusqlite::Result<bool> {
 
 fn runner() -> Runner {
     embedded::migrations::runner()
-}
-
-/// What is needed beyond SQL: the check value of rows that had none, and the digests of ids.
-pub(super) fn offer_functions(connection: &Connection) -> rusqlite::Result<()> {
-    known::offer_digest(connection)?;
-    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
-    connection.create_scalar_function("snavio_check_value", -1, flags, |context| {
-        let mut check = Check::default();
-        (0..context.len()).for_each(|place| column(&mut check, context.get_raw(place)));
-        Ok(check.value())
-    })
 }

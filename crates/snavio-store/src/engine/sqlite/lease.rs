@@ -43,13 +43,13 @@ pub(super) fn read(row: &Row<'_>, first: usize, delivery: &Delivery) -> rusqlite
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::sqlite::layout;
+    use crate::engine::sqlite::{known, layout};
 
     /// CLM-7
     #[test]
     fn what_is_on_record_of_a_later_lease_stands() {
         let mut connection = Connection::open_in_memory().unwrap();
-        layout::offer_functions(&connection).unwrap();
+        known::offer_digest(&connection).unwrap();
         layout::migrate(&mut connection).unwrap();
         let row = "INSERT INTO delivery (id, message, destination, queue, dead_letter_queue, queued_at, receives, \
              receives_max, tracking) VALUES (7, 6, 'acme/bot:book', 'acme/book', 'acme/dead', 0, 0, 3, 2)";

@@ -198,7 +198,7 @@ impl EmbeddedStore {
             }
             connection.busy_timeout(RESTART_WAIT).map_err(database)?;
         }
-        layout::offer_functions(&connection).map_err(database)?;
+        known::offer_digest(&connection).map_err(database)?;
         layout::migrate(&mut connection).map_err(|error| OpenError::Migration(file.clone(), error))?;
         let epoch = begin_epoch(&connection).map_err(database)?;
         if epoch > Serial::EPOCH_MAX {

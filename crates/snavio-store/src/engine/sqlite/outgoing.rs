@@ -14,6 +14,7 @@ use snavio_model::id::Serial;
 use snavio_model::telemetry::StoredRecord;
 
 use super::backup::{BackupError, Exclusive};
+use super::known;
 use super::writer::sql;
 use super::{
     FILE, answer, audit, claim, conflict, dead_letter, delivery, entity, fleet, hold, integrity, layout,
@@ -46,7 +47,7 @@ impl Outgoing {
             return Err(unfit(first.clone()));
         }
         meta::get(connection, "epoch").map_err(|_| unfit("it is not a Snavio store".to_owned()))?;
-        layout::offer_functions(connection)?;
+        known::offer_digest(connection)?;
         layout::migrate(connection).map_err(|error| unfit(error.to_string()))?;
         Ok(Self(store))
     }

@@ -16,6 +16,7 @@ use snavio_model::time::Timestamp;
 
 use super::backup::{BackupError, Exclusive, Raised, cannot, check_is_there, raise_numbers};
 use super::folder::{self, FolderLock, RECOVERY_PREFIX, wal_of};
+use super::known;
 use super::position::{self, LogDamage, POSITION_FILE, Position, PositionFile};
 use super::wal::{FrameHeader, HEADER_BYTES, Header, Scan, Sums, read_frame, salts_of};
 use super::{FILE, audit, check_not_moved, fleet, integrity, layout, meta, newest_of};
@@ -176,7 +177,7 @@ impl Recovery {
         let mut store = Exclusive::over(&folder, lock)?;
         let connection = &mut store.connection;
         let unfit = |problem: String| BackupError::Unfit { file: folder.join(FILE), problem };
-        layout::offer_functions(connection)?;
+        known::offer_digest(connection)?;
         layout::migrate(connection).map_err(|error| unfit(error.to_string()))?;
         let transaction = connection.transaction()?;
         let Raised { epoch, .. } = raise_numbers(&transaction, act.at)?;
@@ -297,7 +298,7 @@ fn look(copies: &Path, log: &Path, work: &Path) -> Result<Contents, BackupError>
     if !damage.is_empty() {
         return Ok(Contents { findings: damage, ..Contents::default() });
     }
-    layout::offer_functions(&connection)?;
+    known::offer_digest(&connection)?;
     layout::migrate(&mut connection).map_err(|error| unfit(error.to_string()))?;
     let count = |table: &str| {
         connection.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, i64>(0))

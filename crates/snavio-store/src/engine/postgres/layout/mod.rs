@@ -1,10 +1,10 @@
-//! The tables and their versions: every change of the layout is a file in `migrations`, run once and in order, by
-//! whichever node comes first. Nodes of the version before go on beside it, as long as the layout says it serves
+//! The tables and their versions. Until the first release `migrations` holds one file, the schema, which is edited in
+//! place; after it, each change of the layout is a file of its own. The first node to start runs them once and in order. Nodes of the version before go on beside it, as long as the layout says it serves
 //! them (`oldest_reader`). Where it does not, they are told to leave first, and waited for.
 
 use std::time::Duration;
 
-use refinery::Runner;
+use refinery::{Migration, Runner};
 use tokio::time::Instant;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
@@ -13,10 +13,9 @@ use super::OpenError;
 use crate::engine::migration_history;
 
 /// The layout that this program writes; migrations after it are for newer ones.
-pub(super) const LAYOUT: i32 = 9;
-/// The oldest layout whose programs can work beside this one's. Those before it take a claim in doubt for one whose time may
-/// be over: they would take its id up again.
-const OLDEST_READER: i32 = 8;
+pub(super) const LAYOUT: i32 = 1;
+/// The oldest layout whose programs can work beside this one's.
+const OLDEST_READER: i32 = 1;
 /// Whoever migrates holds this advisory lock of its session: "snavio" and a number.
 const MIGRATING: i64 = 0x736e_6176_696f_0001;
 
@@ -82,7 +81,7 @@ impl Moves {
     /// only, lets them pass, and tries again.
     async fn run(&self, client: &mut Client, until: Instant) -> Result<(), OpenError> {
         loop {
-            check_history(client).await?;
+            check_history(client, self.runner.get_migrations()).await?;
             let runner = Runner::new(self.runner.get_migrations()).set_grouped(true);
             match runner.run_async(client).await {
                 Err(error) if is_held_up(&error) && Instant::now() < until => {
@@ -97,11 +96,13 @@ impl Moves {
 
     /// Tells nodes to leave that the layout will not serve, and waits until they have.
     async fn send_others_away(&self, client: &Client, patience: Duration) -> Result<(), OpenError> {
-        let Some(version) = version(client).await? else { return Ok(()) };
+        if !is_there(client).await? {
+            return Ok(());
+        }
         client.execute(RAISE, &[&self.oldest_reader]).await?;
         let until = Instant::now() + patience;
         loop {
-            let there = older_nodes(client, version, self.oldest_reader).await?;
+            let there = older_nodes(client, self.oldest_reader).await?;
             let Some(one) = there.first() else { return Ok(()) };
             if Instant::now() >= until {
                 let to = self.to;
@@ -119,7 +120,7 @@ impl Moves {
     }
 }
 
-async fn check_history(client: &Client) -> Result<(), OpenError> {
+async fn check_history(client: &Client, known: &[Migration]) -> Result<(), OpenError> {
     let is_there =
         client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&migration_history::TABLE]).await?;
     if !is_there.try_get::<_, bool>(0)? {
@@ -144,6 +145,9 @@ async fn check_history(client: &Client) -> Result<(), OpenError> {
         if let Some(problem) = migration_history::problem(version, &applied_on, &checksum) {
             return Err(damaged(problem));
         }
+        if let Some(reason) = migration_history::mismatch(known, version, &checksum) {
+            return Err(OpenError::Layout(reason));
+        }
     }
     Ok(())
 }
@@ -158,15 +162,11 @@ async fn oldest_reader(client: &Client) -> Result<Option<i32>, tokio_postgres::E
 /// Where nodes listen that know only layouts before one.
 async fn older_nodes(
     client: &Client,
-    version: i32,
     oldest_reader: i32,
 ) -> Result<Vec<String>, tokio_postgres::Error> {
-    // Nodes of the first layout did not say which they know.
-    let knows = if version < 2 { "1" } else { "layout" };
-    let older = format!(
-        "SELECT address FROM node WHERE {knows} < $1 AND seen_at > now() - interval '10 seconds' ORDER BY address"
-    );
-    client.query(&older, &[&oldest_reader]).await?.iter().map(|row| row.try_get(0)).collect()
+    const OLDER: &str = "SELECT address FROM node WHERE layout < $1 AND seen_at > now() - interval '10 seconds' \
+         ORDER BY address";
+    client.query(OLDER, &[&oldest_reader]).await?.iter().map(|row| row.try_get(0)).collect()
 }
 
 /// Whether a migration was undone because it would have had to wait.
