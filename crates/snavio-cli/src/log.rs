@@ -1,4 +1,4 @@
-//! The log of a node: where it is written, and how often one failure may be repeated in it (TEL-8).
+//! The log of a node: its format, and a limit on repeated lines about one failure (TEL-8).
 
 use std::error::Error;
 use std::fmt::{self, Write};
@@ -28,27 +28,27 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::cmd::Failure;
 
-/// The target of lines that count others.
+/// The target of lines with the number of suppressed lines.
 const COUNTS: &str = "snavio::log";
 /// The target of lines about single messages.
 const MESSAGES: &str = "snavio::message";
 /// The target of lines about migrations.
 const MIGRATIONS: &str = "refinery_core";
-/// How often counts are written that are due.
+/// The interval at which due counts are written.
 const FLUSH_EVERY: Duration = Duration::from_millis(250);
 
 /// Starts the log of this process.
 pub(crate) fn start(config: &Config) -> Result<LogLimit, Failure> {
     let mut filter = EnvFilter::try_new(&config.log_filter)
-        .map_err(|error| Failure::of(format!("log.filter is {:?}", config.log_filter), &error))?;
+        .map_err(|error| Failure::caused_by(format!("log.filter is {:?}", config.log_filter), &error))?;
     if !config.log_filter.contains(MIGRATIONS) {
-        // Every new store runs all migrations: a line for each tells nobody anything.
+        // Every new store runs all migrations. A line for each of them is noise.
         filter = filter.add_directive(Directive::from_str(&format!("{MIGRATIONS}=warn"))?);
     }
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // It would write to standard error that it cannot write to standard error, and panic.
+    // If standard error is closed, the library would report that on standard error and panic.
     let builder = builder.log_internal_errors(false);
-    // Colours are for eyes: in a file they are noise.
+    // Colours only on a terminal: in a file they are noise.
     let builder = builder.with_ansi(std::io::stderr().is_terminal());
     let limit = LogLimit::new();
     if config.log_json {
@@ -59,27 +59,27 @@ pub(crate) fn start(config: &Config) -> Result<LogLimit, Failure> {
     Ok(limit)
 }
 
-/// Limits lines that have a cause (a field `cause`, or a field `error`) and all lines of libraries. Lines about single
-/// messages are limited where they are written, unless they have a field `cause`.
+/// Limits lines that have a cause (a field `cause` or `error`) and all lines of libraries. Of the lines about
+/// single messages it limits only those with a field `cause`: the code that logs the others limits them.
 #[derive(Clone)]
 pub(crate) struct LogLimit {
     started_at: Instant,
-    limiter: Arc<Mutex<LogLimiter<Site>>>,
+    limiter: Arc<Mutex<LogLimiter<Callsite>>>,
 }
 
-/// A place in the code that logs.
+/// A statement in the code that logs.
 #[derive(Clone, Copy)]
-struct Site(&'static Metadata<'static>);
+struct Callsite(&'static Metadata<'static>);
 
-impl PartialEq for Site {
+impl PartialEq for Callsite {
     fn eq(&self, other: &Self) -> bool {
         self.0.callsite() == other.0.callsite()
     }
 }
 
-impl Eq for Site {}
+impl Eq for Callsite {}
 
-impl Hash for Site {
+impl Hash for Callsite {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.callsite().hash(state);
     }
@@ -90,11 +90,11 @@ impl LogLimit {
         Self { started_at: Instant::now(), limiter: Arc::default() }
     }
 
-    fn limiter(&self) -> MutexGuard<'_, LogLimiter<Site>> {
+    fn limiter(&self) -> MutexGuard<'_, LogLimiter<Callsite>> {
         self.limiter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes counts for as long as the process runs.
+    /// Writes due counts of suppressed lines until the process ends.
     pub(crate) async fn keep_flushing(self) {
         let mut tick = tokio::time::interval(FLUSH_EVERY);
         loop {
@@ -103,13 +103,13 @@ impl LogLimit {
         }
     }
 
-    /// Writes all counts that were not written yet.
+    /// Writes all remaining counts.
     pub(crate) fn flush(&self) {
         self.write_due(Duration::MAX);
     }
 
     fn write_due(&self, now: Duration) {
-        // Each is a line: the lock must be free by then.
+        // Each count is logged as a line, which takes the lock again: it must be free before the loop.
         let due = self.limiter().due(now);
         for repeated in due {
             let (from, cause, count) = (repeated.site.0.target(), repeated.cause, repeated.count);
@@ -140,33 +140,33 @@ impl<S: Subscriber> Layer<S> for LogLimit {
         if !is_limited(event.metadata()) {
             return true;
         }
-        let mut cause = Cause::default();
+        let mut cause = LineCause::default();
         event.record(&mut cause);
         let now = self.started_at.elapsed();
-        self.limiter().admit(&Site(event.metadata()), &cause.text(), now)
+        self.limiter().admit(&Callsite(event.metadata()), &cause.text(), now)
     }
 }
 
-/// The message, the object and the cause of a line.
+/// The message, the object and the cause of a line: lines that agree in all three are repeats.
 #[derive(Default)]
-struct Cause {
+struct LineCause {
     message: String,
-    /// The fields in [`IDENTITY`], as they are written.
+    /// The fields named in [`IDENTITY`], as ` name=value`.
     identity: String,
     cause: String,
 }
 
-/// Fields that say which object a line is about: the failures of one must not hide those of another.
+/// Fields that name the object of a line. Failures of one object must not suppress failures of another.
 const IDENTITY: [&str; 7] = ["destination", "issuer", "object", "queue", "route", "task", "tenant"];
 
-impl Cause {
+impl LineCause {
     fn text(&self) -> String {
         let Self { message, identity, cause } = self;
         format!("{message}{identity}: {cause}").chars().take(bounds::LOG_CAUSE_CHARS_MAX).collect()
     }
 
     fn record(&mut self, field: &Field, value: impl fmt::Display) {
-        // A `String` takes everything.
+        // Writing to a `String` cannot fail.
         let _ = match field.name() {
             "message" => write!(self.message, "{value}"),
             "cause" | "error" => write!(self.cause, "{value}"),
@@ -176,13 +176,13 @@ impl Cause {
     }
 }
 
-impl Visit for Cause {
+impl Visit for LineCause {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.record(field, value);
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
-        self.record(field, Chain(value));
+        self.record(field, ErrorChain(value));
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
@@ -190,10 +190,10 @@ impl Visit for Cause {
     }
 }
 
-/// An error with all its sources: a store that is unavailable is so for one of many reasons.
-struct Chain<'a>(&'a (dyn Error + 'static));
+/// An error with all its sources. The sources give the reason, for example why a store is unavailable.
+struct ErrorChain<'a>(&'a (dyn Error + 'static));
 
-impl fmt::Display for Chain<'_> {
+impl fmt::Display for ErrorChain<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}", self.0)?;
         let mut next = self.0.source();
@@ -205,7 +205,7 @@ impl fmt::Display for Chain<'_> {
     }
 }
 
-/// Lines in JSON. The library's own have an error without its sources.
+/// Formats lines as JSON. The library's own JSON format leaves out the sources of an error.
 struct JsonLines;
 
 #[derive(Serialize)]
@@ -245,7 +245,7 @@ where
 #[derive(Default)]
 struct JsonFields {
     fields: Map<String, Value>,
-    /// The target of a line that a library wrote through the crate `log`.
+    /// The original target of a line that a library logged through the crate `log`.
     bridged_target: Option<String>,
 }
 
@@ -283,7 +283,7 @@ impl Visit for JsonFields {
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
-        self.add(field, Chain(value).to_string());
+        self.add(field, ErrorChain(value).to_string());
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
@@ -301,9 +301,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Written(Arc<Mutex<Vec<u8>>>);
+    struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Written {
+    impl io::Write for LogBuffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().write(bytes)
         }
@@ -313,7 +313,7 @@ mod tests {
         }
     }
 
-    impl MakeWriter<'_> for Written {
+    impl MakeWriter<'_> for LogBuffer {
         type Writer = Self;
 
         fn make_writer(&self) -> Self {
@@ -321,16 +321,22 @@ mod tests {
         }
     }
 
-    /// The lines that are written at once, in JSON and as text.
-    fn lines(log: impl Fn()) -> (Vec<Value>, String) {
-        let (json, text) = (Written::default(), Written::default());
-        let builder = || tracing_subscriber::fmt().with_ansi(false);
-        let subscriber = builder().event_format(JsonLines).with_writer(json.clone()).finish();
+    impl LogBuffer {
+        fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        }
+    }
+
+    /// Runs `log` twice and returns the lines that it logs: as JSON and as text. Counts of suppressed lines
+    /// are not due yet.
+    fn capture_lines(log: impl Fn()) -> (Vec<Value>, String) {
+        let (json, text) = (LogBuffer::default(), LogBuffer::default());
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).event_format(JsonLines);
+        let subscriber = subscriber.with_writer(json.clone()).finish();
         tracing::subscriber::with_default(subscriber.with(LogLimit::new()), &log);
-        let subscriber = builder().with_writer(text.clone()).finish();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(text.clone()).finish();
         tracing::subscriber::with_default(subscriber.with(LogLimit::new()), &log);
-        let read = |written: Written| String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
-        let (json, text) = (read(json), read(text));
+        let (json, text) = (json.text(), text.text());
         let lines: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), text.lines().count());
         (lines, text)
@@ -339,7 +345,7 @@ mod tests {
     /// TEL-8
     #[test]
     fn failures_of_one_object_do_not_hide_others() {
-        let (lines, _) = lines(|| {
+        let (lines, _) = capture_lines(|| {
             for _ in 0..3 {
                 for name in ["a", "b"] {
                     tracing::info!(target: MESSAGES, tenant = %name, id = name, cause = "overloaded", "refused");
@@ -353,8 +359,8 @@ mod tests {
 
     /// REG-8, TEL-8
     #[test]
-    fn some_lines_are_never_limited() {
-        let (lines, _) = lines(|| {
+    fn security_lines_and_message_lines_are_never_limited() {
+        let (lines, _) = capture_lines(|| {
             for _ in 0..3 {
                 tracing::error!(target: SECURITY_LOG, error = "none", "an attempt");
                 tracing::info!(target: MESSAGES, id = "in doubt", reason = "unavailable", "refused");
@@ -366,7 +372,7 @@ mod tests {
     /// TEL-8
     #[test]
     fn errors_are_written_with_their_sources() {
-        let (lines, text) = lines(|| {
+        let (lines, text) = capture_lines(|| {
             for source in ["connection refused", "timed out", "timed out"] {
                 let error = StoreError::Unavailable(source.into());
                 tracing::warn!(target: "snavio_gate", error = &error as &dyn Error, count = 7, "away");

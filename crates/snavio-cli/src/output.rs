@@ -1,4 +1,4 @@
-//! Printing: tables for people, JSON for programs.
+//! Prints results: tables for people, JSON for programs.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -13,52 +13,54 @@ use serde_json::value::RawValue;
 
 use crate::cmd::Failure;
 
-/// How results are printed.
+/// The form of a command's results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
-    /// For people.
+    /// A table or lines of text, for people.
     Table,
-    /// For programs.
+    /// One JSON document, for programs.
     Json,
 }
 
 impl Output {
-    /// Prints rows of objects: chosen members as columns, or the whole document.
-    pub(crate) fn rows(self, document: &Value, items: &[Value], columns: &[&str]) {
+    /// Prints items as table rows with the named members as columns, or the whole document as JSON.
+    pub(crate) fn print_rows(self, document: &Value, items: &[Value], columns: &[&str]) {
         if self == Self::Json {
             return print_line(&document.to_string());
         }
         let mut table = Table::new();
         table.set_header(columns.iter().map(|column| column.replace('_', " ")));
         for item in items {
-            table.add_row(columns.iter().map(|column| cell(&item[*column])));
+            table.add_row(columns.iter().map(|column| cell_text(&item[*column])));
         }
-        print_line(&rendered(table));
+        print_line(&render_table(table));
     }
 
-    /// Prints an answer's warnings, a line for each; the document has them in any case.
-    pub(crate) fn warnings(self, document: &Value) {
+    /// Prints a line for each warning of a response. JSON needs no such lines: the document contains the
+    /// warnings.
+    pub(crate) fn print_warnings(self, document: &Value) {
         let warnings = document["warnings"].as_array().into_iter().flatten().filter(|_| self == Self::Table);
-        warnings.for_each(|warning| print_line(&format!("warning: {}", cell(warning))));
+        warnings.for_each(|warning| print_line(&format!("warning: {}", cell_text(warning))));
     }
 
-    /// Prints a list: its items as rows, or the whole document.
-    pub(crate) fn list(self, document: &Value, columns: &[&str]) {
+    /// Prints a list: its items as table rows, or the whole document as JSON.
+    pub(crate) fn print_list(self, document: &Value, columns: &[&str]) {
         let items = document["items"].as_array().map(Vec::as_slice).unwrap_or_default();
-        self.rows(document, items, columns);
+        self.print_rows(document, items, columns);
     }
 
-    /// Prints one object: a line per member, or the document. A text of several lines is below its name, further in.
-    pub(crate) fn object(self, document: &Value) {
+    /// Prints one object: a line for each member, or the document as JSON. A text of several lines is
+    /// indented below the name of its member.
+    pub(crate) fn print_object(self, document: &Value) {
         match (self, document.as_object()) {
             (Self::Table, Some(members)) => {
                 for (name, value) in members {
-                    match value.as_str().filter(|it| it.contains('\n')) {
+                    match value.as_str().filter(|text| text.contains('\n')) {
                         Some(lines) => {
                             print_line(&format!("{name}:"));
                             print_lines(lines);
                         }
-                        None => print_line(&format!("{name}: {}", cell(value))),
+                        None => print_line(&format!("{name}: {}", cell_text(value))),
                     }
                 }
             }
@@ -68,34 +70,36 @@ impl Output {
 }
 
 impl Output {
-    /// Prints one object whose numbers may be somebody else's, with all their digits: a line per member, or the document.
-    pub(crate) fn object_as_it_came(self, text: &str) {
+    /// Prints one JSON object without rounding its numbers, since other parties may have written them: a line
+    /// for each member, or the document.
+    pub(crate) fn print_object_verbatim(self, text: &str) {
         match (self, serde_json::from_str::<BTreeMap<String, &RawValue>>(text)) {
             (Self::Table, Ok(members)) => {
                 for (name, value) in members {
                     match serde_json::from_str::<String>(value.get()) {
-                        Ok(text) => self.object(&Value::from_iter([(name, text)])),
+                        Ok(text) => self.print_object(&Value::from_iter([(name, text)])),
                         Err(_) if value.get() == "null" => print_line(&format!("{name}: ")),
-                        Err(_) => print_line(&format!("{name}: {}", on_a_line(&compact(value.get())))),
+                        Err(_) => print_line(&format!("{name}: {}", single_line(&compact_json(value.get())))),
                     }
                 }
             }
             _ => match serde_json::from_str::<&RawValue>(text) {
-                Ok(document) => print_line(&compact(document.get())),
+                Ok(document) => print_line(&compact_json(document.get())),
                 Err(_) => print_line(&Value::from(text).to_string()),
             },
         }
     }
 }
 
-/// A member of an object with all its digits, if it is there.
-pub(crate) fn member_as_it_came(text: &str, name: &str) -> Option<String> {
+/// The text of a member of a JSON object, if the member is present and not null. Numbers keep all digits.
+pub(crate) fn raw_member(text: &str, name: &str) -> Option<String> {
     let members = serde_json::from_str::<BTreeMap<String, &RawValue>>(text).ok()?;
-    members.get(name).map(|it| it.get()).filter(|it| *it != "null").map(|it| on_a_line(&compact(it)))
+    let member = members.get(name).map(|value| value.get()).filter(|text| *text != "null");
+    member.map(|text| single_line(&compact_json(text)))
 }
 
-/// JSON without white space between its parts, and otherwise as it came.
-fn compact(json: &str) -> String {
+/// Removes the white space between the tokens of a JSON text. Strings and numbers stay byte for byte.
+fn compact_json(json: &str) -> String {
     let (mut in_string, mut escaped) = (false, false);
     let is_part = |c: &char| {
         if in_string {
@@ -109,8 +113,8 @@ fn compact(json: &str) -> String {
 }
 
 impl Output {
-    /// Says why a command failed, beside its results.
-    pub(crate) fn failure(self, failure: &Failure) {
+    /// Prints a failure to standard error, apart from the results.
+    pub(crate) fn print_failure(self, failure: &Failure) {
         match self {
             Self::Table => print_error(format_args!("snavio: {failure}")),
             Self::Json => print_error(failure.document()),
@@ -118,23 +122,21 @@ impl Output {
     }
 }
 
-/// Prints a line.
 pub(crate) fn print_line(line: &str) {
     print_text(&format!("{line}\n"));
 }
 
-/// Prints the lines of a text, further in than what they belong to.
+/// Prints the lines of a text, indented.
 pub(crate) fn print_lines(text: &str) {
-    text.lines().for_each(|line| print_line(&format!("  {}", on_a_line(line))));
+    text.lines().for_each(|line| print_line(&format!("  {}", single_line(line))));
 }
 
-/// Prints a text.
 pub(crate) fn print_text(text: &str) {
     print_bytes(text.as_bytes());
 }
 
-/// Prints bytes as they are. Whoever reads may have seen enough (`| head`) and left; that nothing can be written for another
-/// reason must not go unnoticed.
+/// Prints bytes unchanged. A reader that closed the output early (`| head`) is no failure; any other write
+/// error ends the process with exit code 1.
 pub(crate) fn print_bytes(bytes: &[u8]) {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -142,27 +144,26 @@ pub(crate) fn print_bytes(bytes: &[u8]) {
             print_error(format_args!("snavio: cannot write the result: {error}"));
             std::process::exit(1);
         }
-        Err(_) => READER_GONE.store(true, Ordering::Relaxed),
+        Err(_) => IS_READER_GONE.store(true, Ordering::Relaxed),
         Ok(()) => {}
     }
 }
 
-/// Whether the reader closed the output before everything was printed.
-static READER_GONE: AtomicBool = AtomicBool::new(false);
+static IS_READER_GONE: AtomicBool = AtomicBool::new(false);
 
-/// Whether the reader of standard output left before everything was printed. A command must then not act as if the
-/// reader had it.
+/// Whether the reader closed standard output before everything was printed. A command must then not act as if
+/// the reader had received the results.
 pub(crate) fn is_reader_gone() -> bool {
-    READER_GONE.load(Ordering::Relaxed)
+    IS_READER_GONE.load(Ordering::Relaxed)
 }
 
-/// Prints a line to standard error, if somebody reads it: `eprintln!` panics if nobody does.
+/// Prints a line to standard error. It ignores a closed output, on which `eprintln!` panics.
 pub(crate) fn print_error(line: impl Display) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
-/// JSON on as many lines as it has values, and otherwise as it came: numbers keep their digits.
-pub(crate) fn indented(json: &str) -> String {
+/// Formats a JSON text with one value on each line. Strings and numbers stay byte for byte.
+pub(crate) fn indent_json(json: &str) -> String {
     const STEP: &str = "  ";
     let (mut text, mut depth, mut in_string, mut escaped) = (String::new(), 0, false, false);
     let mut rest = json.chars().peekable();
@@ -177,7 +178,7 @@ pub(crate) fn indented(json: &str) -> String {
             '{' | '[' => {
                 text.push(c);
                 while rest.next_if(char::is_ascii_whitespace).is_some() {}
-                match rest.next_if(|it| matches!(it, '}' | ']')) {
+                match rest.next_if(|next| matches!(next, '}' | ']')) {
                     Some(end) => text.push(end),
                     None => {
                         depth += 1;
@@ -200,17 +201,17 @@ pub(crate) fn indented(json: &str) -> String {
     text
 }
 
-/// A value as text.
-pub(crate) fn cell(value: &Value) -> String {
+/// The text of a JSON value for one cell of a table.
+pub(crate) fn cell_text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
-        Value::String(text) => on_a_line(text),
-        other => on_a_line(&other.to_string()),
+        Value::String(text) => single_line(text),
+        other => single_line(&other.to_string()),
     }
 }
 
-/// A table with borders on a terminal, and without them where a program reads it.
-pub(crate) fn rendered(mut table: Table) -> String {
+/// Renders a table: with borders on a terminal, without borders for a file or a program.
+pub(crate) fn render_table(mut table: Table) -> String {
     if std::io::stdout().is_terminal() {
         table.load_style(UTF8_HORIZONTAL_ONLY);
         return table.to_string();
@@ -222,8 +223,8 @@ pub(crate) fn rendered(mut table: Table) -> String {
     table.trim_fmt()
 }
 
-/// Whatever was sent stays on its line and cannot steer the terminal.
-pub(crate) fn on_a_line(text: &str) -> String {
+/// Replaces control characters: a text from another party must not break the line or control the terminal.
+pub(crate) fn single_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
@@ -233,21 +234,21 @@ mod tests {
 
     /// CLM-5
     #[test]
-    fn what_a_processor_answered_keeps_its_digits() {
+    fn processor_responses_keep_their_digits() {
         let text = r#" { "response" : {"ref": 2026.10, "n":[ 123456789012345678901234567890 ], "t": "a \" b"},"e":null } "#;
         assert_eq!(
-            compact(text),
+            compact_json(text),
             r#"{"response":{"ref":2026.10,"n":[123456789012345678901234567890],"t":"a \" b"},"e":null}"#
         );
         let response = r#"{"ref":2026.10,"n":[123456789012345678901234567890],"t":"a \" b"}"#;
-        assert_eq!(member_as_it_came(text, "response").as_deref(), Some(response));
-        assert_eq!(member_as_it_came(text, "e"), None);
-        assert_eq!(member_as_it_came("<html>", "e"), None);
+        assert_eq!(raw_member(text, "response").as_deref(), Some(response));
+        assert_eq!(raw_member(text, "e"), None);
+        assert_eq!(raw_member("<html>", "e"), None);
     }
 
     /// CLM-14
     #[test]
-    fn json_is_set_out_in_lines_and_keeps_its_digits() {
+    fn indented_json_keeps_its_digits() {
         let text = r#"{"a": 1.00000000000000000000000000000001,"b":[ ],"c":{},"d":["x, \"y\\",{"e":null}]}"#;
         let lines = [
             "{",
@@ -262,6 +263,6 @@ mod tests {
             "  ]",
             "}",
         ];
-        assert_eq!(indented(text).lines().collect::<Vec<_>>(), lines);
+        assert_eq!(indent_json(text).lines().collect::<Vec<_>>(), lines);
     }
 }

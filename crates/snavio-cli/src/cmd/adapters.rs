@@ -6,108 +6,119 @@ use clap::{Args, Subcommand, ValueEnum};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::get::entries;
+use super::get::fetch_entries;
 use super::{Failure, apply, read_text};
-use crate::Ended;
-use crate::connection::{AsAnybody, path};
+use crate::CommandResult;
+use crate::connection::{AnyConnection, path};
 use crate::output::{Output, print_line};
 
-/// Take webhooks of others as events: Telegram, Google Calendar, GitHub, Stripe, or whatever an adapter describes.
+/// Manage adapters, which turn the webhooks of providers into events.
 ///
-/// An adapter speaks for one service. Whoever has its secret sends to /v1/hooks/<tenant>/<name>, and each webhook becomes an
-/// event of that service, once, however often it is sent.
-///
-/// Example: snavio adapters put stripe --service acme/shop --preset stripe --secret-file stripe.secret
+/// An adapter belongs to one service. The provider sends its webhooks to /v1/hooks/<tenant>/<name>, proved by
+/// the adapter's secret. Each webhook becomes one event of the service, even if the provider sends it again.
+/// There are presets for Telegram, Google Calendar, GitHub and Stripe; a file can describe other providers.
 #[derive(Args)]
+#[command(after_help = "\
+Example: snavio adapters put stripe --service acme/shop --preset stripe --secret-file stripe.secret
+Example: snavio adapters list
+Example: snavio adapters remove acme/stripe --why 'we pay by invoice now'")]
 pub(crate) struct Adapters {
     #[command(flatten)]
-    node: AsAnybody,
+    node: AnyConnection,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Preset {
-    /// Updates of a bot, with the secret_token of setWebhook.
+    /// The updates of a bot; the secret is the secret_token of setWebhook.
     Telegram,
-    /// Notifications of a channel, with the token of watch.
+    /// The notifications of a channel; the secret is the token of watch.
     GoogleCalendar,
-    /// Events of a repository, an organisation or an app, with the webhook's secret.
+    /// The events of a repository, an organisation or an app; the secret is the secret of the webhook.
     Github,
-    /// Events of an endpoint, with its signing secret.
+    /// The events of an endpoint; the secret is its signing secret.
     Stripe,
 }
 
 #[derive(Subcommand)]
 enum Command {
     /// List the adapters.
-    ///
-    /// Example: snavio adapters list
+    #[command(after_help = "Example: snavio adapters list
+Example: snavio adapters list --output json
+Example: snavio adapters list -c credentials/acme/shop.json")]
     List,
     /// Show an adapter, without its secrets.
-    ///
-    /// Example: snavio adapters show acme/stripe
+    #[command(after_help = "Example: snavio adapters show acme/stripe
+Example: snavio adapters show acme/stripe --output json
+Example: snavio adapters show acme/bot")]
     Show {
-        /// tenant/name.
+        /// The adapter: tenant/name.
         adapter: String,
     },
-    /// Register an adapter, or change it. Secrets that are not given stay as they are.
+    /// Register an adapter, or change one.
     ///
-    /// Example: snavio adapters put bot --service acme/shop --preset telegram --secret-file bot.secret
+    /// Without --secret-file an adapter keeps its secrets.
+    #[command(after_help = "\
+Example: snavio adapters put bot --service acme/shop --preset telegram --secret-file bot.secret
+Example: snavio adapters put pay --service acme/shop --preset stripe --event-type payment
+Example: snavio adapters put crm --service acme/shop -f crm.toml --secret-file crm.secret")]
     Put {
-        /// Its name within the tenant of its service.
+        /// The name of the adapter within the tenant of its service.
         name: String,
-        /// The service it speaks for: tenant/service.
+        /// The service that publishes the events: tenant/service.
         #[arg(long)]
         service: String,
-        /// What is known of a provider.
+        /// The ready-made settings for a provider.
         #[arg(long, value_enum, required_unless_present = "file")]
         preset: Option<Preset>,
-        /// All other settings, in YAML, TOML or JSON, by its ending; beside a preset, those that differ from it.
+        /// A file with settings, in YAML, TOML or JSON, by its extension; with --preset only the differences.
         #[arg(long, short)]
         file: Option<PathBuf>,
-        /// The type of its events; that of the preset or the file without it.
+        /// The type of the events; without it, the type of the preset or the file.
         #[arg(long)]
         event_type: Option<String>,
-        /// A file with a secret of the provider and nothing else. Give the new one and the old one while the provider
-        /// changes over.
+        /// A file that contains only a secret of the provider.
+        ///
+        /// Give two files, with the new and the old secret, while the provider changes its secret.
         #[arg(long)]
         secret_file: Vec<PathBuf>,
-        /// Why, for the changelog.
-        #[arg(long, default_value = "")]
+        /// A note for the changelog: the reason for the change.
+        #[arg(long, default_value = "", hide_default_value = true)]
         why: String,
     },
     /// Remove an adapter.
-    ///
-    /// Example: snavio adapters remove acme/stripe --why "we pay by invoice now"
+    #[command(after_help = "Example: snavio adapters remove acme/stripe
+Example: snavio adapters remove acme/stripe --why 'we pay by invoice now'
+Example: snavio adapters remove acme/bot --output json")]
     Remove {
-        /// tenant/name.
+        /// The adapter: tenant/name.
         adapter: String,
-        /// Why, for the changelog.
-        #[arg(long, default_value = "")]
+        /// A note for the changelog: the reason for the change.
+        #[arg(long, default_value = "", hide_default_value = true)]
         why: String,
     },
 }
 
 impl Adapters {
-    pub(crate) async fn run(self, output: Output) -> Ended {
+    pub(crate) async fn run(self, output: Output) -> CommandResult {
         let api = self.node.api().await?;
         let (method, path, body) = match &self.command {
             Command::List => {
-                let items = entries(&api, "adapter").await?;
+                let items = fetch_entries(&api, "adapter").await?;
                 let columns = ["name", "service", "event_type", "verification"];
-                output.rows(&Value::Array(items.clone()), &items, &columns);
+                output.print_rows(&Value::Array(items.clone()), &items, &columns);
                 return Ok(());
             }
-            Command::Show { adapter } => (Method::GET, of(adapter, "")?, None),
-            Command::Remove { adapter, why } => (Method::DELETE, of(adapter, why)?, None),
+            Command::Show { adapter } => (Method::GET, adapter_path(adapter, "")?, None),
+            Command::Remove { adapter, why } => (Method::DELETE, adapter_path(adapter, why)?, None),
             Command::Put { name, service, why, .. } => {
                 let tenant = service.split_once('/').map_or("", |(tenant, _)| tenant);
-                (Method::PUT, of(&format!("{tenant}/{name}"), why)?, Some(self.command.body()?))
+                (Method::PUT, adapter_path(&format!("{tenant}/{name}"), why)?, Some(self.command.body()?))
             }
         };
         let is_put = body.is_some();
-        output.object(&api.call(method, &path, body.as_ref()).await?);
+        output.print_object(&api.call(method, &path, body.as_ref()).await?);
         if is_put && output == Output::Table {
             let hook = path.replacen("/adapters/", "/hooks/", 1);
             print_line(&format!("its provider sends to: {}", hook.split('?').next().unwrap_or_default()));
@@ -117,36 +128,42 @@ impl Adapters {
 }
 
 impl Command {
-    /// What is to be put.
+    /// The request body of `put`.
     fn body(&self) -> Result<Value, Failure> {
         let Self::Put { service, preset, file, event_type, secret_file, .. } = self else {
             return Ok(Value::Null);
         };
         let mut body = file.as_deref().map_or_else(|| Ok(json!({})), apply::read)?;
-        let members = body.as_object_mut().ok_or_else(|| Failure::new("an adapter's file is a table"))?;
+        let members = body
+            .as_object_mut()
+            .ok_or_else(|| Failure::new("the file of an adapter must be a table at its top level"))?;
         members.insert("service".into(), json!(service));
-        if let Some(preset) = preset.and_then(|it| it.to_possible_value()) {
+        if let Some(preset) = preset.and_then(|preset| preset.to_possible_value()) {
             members.insert("preset".into(), json!(preset.get_name()));
         }
         if let Some(event_type) = event_type {
             members.insert("event_type".into(), json!(event_type));
         }
         if !secret_file.is_empty() {
-            let secrets = secret_file.iter().map(|it| secret(it)).collect::<Result<Vec<_>, _>>()?;
+            let secrets = secret_file.iter().map(|file| read_secret(file)).collect::<Result<Vec<_>, _>>()?;
             members.insert("secrets".into(), json!(secrets));
         }
         Ok(body)
     }
 }
 
-/// Where an adapter is.
-fn of(adapter: &str, why: &str) -> Result<String, Failure> {
+/// The path of an adapter in the API.
+fn adapter_path(adapter: &str, why: &str) -> Result<String, Failure> {
     let parts = adapter.split_once('/').filter(|(tenant, name)| !tenant.is_empty() && !name.is_empty());
-    let (tenant, name) = parts.ok_or_else(|| Failure::misuse("an adapter is named tenant/name"))?;
+    let (tenant, name) = parts.ok_or_else(|| {
+        Failure::misuse(format!(
+            "{adapter:?} is not an adapter's name; use tenant/name, for example acme/stripe"
+        ))
+    })?;
     Ok(path(&["v1", "adapters", tenant, name], &[("why", why)]))
 }
 
-/// A secret from its file, without the line's end that editors add.
-fn secret(file: &Path) -> Result<String, Failure> {
+/// Reads a secret from its file, without the line break that editors add at the end.
+fn read_secret(file: &Path) -> Result<String, Failure> {
     Ok(read_text(file)?.trim_end_matches(['\r', '\n']).to_owned())
 }

@@ -6,18 +6,19 @@ use clap::Args;
 use serde_json::json;
 use snavio_store::engine::sqlite;
 
-use crate::Ended;
+use crate::CommandResult;
 use crate::output::Output;
 
-/// Copy the store into a new file, while the node runs or not.
+/// Copy an embedded store into a new file, also while its node runs.
 ///
-/// Keep platform.key and operator.token of the data folder somewhere else: they are not in the copy, and
-/// without the platform key the secrets in it cannot be opened.
-///
-/// Example: snavio backup --data ./snavio-data --to backup-monday.db
+/// The copy does not contain platform.key and operator.token of the data folder: keep copies of them
+/// elsewhere. Without the platform key nobody can decrypt the secrets in the copy.
 #[derive(Args)]
+#[command(after_help = "Example: snavio backup --to backup-monday.db
+Example: snavio backup --data /var/lib/snavio --to /backups/monday.db
+Example: snavio backup --data /var/lib/snavio --to /backups/monday.db --output json")]
 pub(crate) struct Backup {
-    /// The data folder.
+    /// The data folder of the node.
     #[arg(long, default_value = "./snavio-data")]
     data: PathBuf,
     /// The file to write; it must not exist.
@@ -26,9 +27,9 @@ pub(crate) struct Backup {
 }
 
 impl Backup {
-    pub(crate) fn run(self, output: Output) -> Ended {
+    pub(crate) fn run(self, output: Output) -> CommandResult {
         let bytes = sqlite::backup(&self.data, &self.to)?;
-        output.object(&json!({ "file": self.to, "bytes": bytes }));
+        output.print_object(&json!({ "file": self.to, "bytes": bytes }));
         Ok(())
     }
 }

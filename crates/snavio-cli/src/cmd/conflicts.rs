@@ -7,134 +7,142 @@ use reqwest::Method;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use snavio_sdk::{Api, ApiError};
 
 use super::pages;
-use crate::Ended;
-use crate::connection::AsOperator;
-use crate::output::{Output, indented, print_line, print_lines};
+use crate::CommandResult;
+use crate::connection::OperatorConnection;
+use crate::output::{Output, indent_json, print_line, print_lines};
 
-/// List, show, triage and resolve ids that were used for two contents.
+/// List, show, triage and resolve conflicts: one message id with two contents.
 ///
-/// With the operator's token, or a person's whose role is accounting-ops.
-///
-/// Example: snavio conflicts list --state OPEN
+/// This needs the operator's token or the token of a person with the role accounting-ops.
 #[derive(Args)]
+#[command(after_help = "Example: snavio conflicts list --state OPEN
+Example: snavio conflicts show 268435458
+Example: snavio conflicts resolve 268435458 --accept original --note 'the retry had a wrong amount'")]
 pub(crate) struct Conflicts {
     #[command(flatten)]
-    node: AsOperator,
+    node: OperatorConnection,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// List them, oldest first.
-    ///
-    /// Example: snavio conflicts list --tenant acme --state OPEN
+    /// List the conflicts, oldest first.
+    #[command(after_help = "Example: snavio conflicts list
+Example: snavio conflicts list --tenant acme --state OPEN
+Example: snavio conflicts list --after 268435458 --output json")]
     List {
-        /// Only those of this tenant's targets.
+        /// Only conflicts at targets of this tenant.
         #[arg(long)]
         tenant: Option<String>,
         /// Only conflicts in this state: OPEN, TRIAGED, RESOLVED_ACCEPT_ORIGINAL, RESOLVED_ACCEPT_NEW or
         /// RESOLVED_INVALID_PRODUCER.
         #[arg(long)]
         state: Option<String>,
-        /// Go on after this id.
+        /// Only conflicts after this conflict id.
         #[arg(long, default_value_t = 0)]
         after: i64,
     },
-    /// Show one, with both messages and where they differ.
-    ///
-    /// Example: snavio conflicts show 268435458
+    /// Show a conflict with both messages and their differences.
+    #[command(after_help = "Example: snavio conflicts show 268435458
+Example: snavio conflicts show 268435458 --output json
+Example: snavio conflicts show 268435458 --url https://snavio.example.com")]
     Show {
-        /// Its id.
+        /// The id of the conflict.
         id: i64,
     },
-    /// Say that you look at it.
-    ///
-    /// Example: snavio conflicts triage 268435458 --note "asked the shop"
+    /// Mark a conflict as under examination.
+    #[command(after_help = "Example: snavio conflicts triage 268435458 --note 'asked the shop'
+Example: snavio conflicts triage 268435458 --note 'the amount differs' --output json
+Example: snavio conflicts triage 268435458 --note 'ticket 4711'")]
     Triage {
-        /// Its id.
+        /// The id of the conflict.
         id: i64,
-        /// What you found, for the record.
+        /// A note for the audit log: the findings.
         #[arg(long)]
         note: String,
     },
-    /// Resolve it, for good.
-    ///
-    /// Example: snavio conflicts resolve 268435458 --accept new --compensating-event 7c0f… --note "amount was wrong"
+    /// Resolve a conflict, for good.
+    #[command(after_help = "\
+Example: snavio conflicts resolve 268435458 --accept original --note 'the retry had a wrong amount'
+Example: snavio conflicts resolve 268435458 --accept new --compensating-event fix-7 --note 'typo'
+Example: snavio conflicts resolve 268435458 --accept none --note 'the shop reused an id'")]
     Resolve {
-        /// Its id.
+        /// The id of the conflict.
         id: i64,
-        /// Which of the two is right.
+        /// The content that is right.
         #[arg(long)]
-        accept: Accept,
-        /// Why, for the record.
+        accept: AcceptedContent,
+        /// A note for the audit log: the reason for the decision.
         #[arg(long)]
         note: String,
-        /// The id of the event that makes up for the original, sent before: required with `--accept new`.
+        /// The id of the event that reverses the original, sent before; required with `--accept new`.
         #[arg(long)]
         compensating_event: Option<String>,
     },
 }
 
-/// Which content is right.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Accept {
-    /// What came first.
+enum AcceptedContent {
+    /// The content that came first.
     Original,
-    /// What came second.
+    /// The content that came second.
     New,
     /// Neither: the producer is at fault.
     None,
 }
 
 impl Conflicts {
-    pub(crate) async fn run(self, output: Output) -> Ended {
+    pub(crate) async fn run(self, output: Output) -> CommandResult {
         let api = self.node.api()?;
-        let change = async |id: i64, body: Value| {
-            api.call(Method::POST, &format!("/v1/conflicts/{id}/state"), Some(&body)).await
-        };
         match self.command {
             Command::List { tenant, state, after } => {
                 let filters = [("tenant", tenant.as_deref()), ("state", state.as_deref())];
-                let all = pages::after(&api, "conflicts", &filters, after).await?;
+                let all = pages::fetch_after(&api, "conflicts", &filters, after).await?;
                 let columns =
                     ["conflictId", "conflictState", "eventId", "source", "destination", "count", "flaggedAt"];
-                output.list(&all, &columns);
+                output.print_list(&all, &columns);
             }
             Command::Show { id } => {
-                // As it came: numbers keep their digits.
+                // The raw bytes, so that numbers keep their digits.
                 let path = format!("/v1/conflicts/{id}");
-                let (_, whole) = api.exchange(Method::GET, &path, None, "").await?;
+                let (_, bytes) = api.exchange(Method::GET, &path, None, "").await?;
                 match output {
-                    Output::Json => print_line(&String::from_utf8_lossy(&whole)),
-                    Output::Table => print_conflict(serde_json::from_slice(&whole)?),
+                    Output::Json => print_line(&String::from_utf8_lossy(&bytes)),
+                    Output::Table => print_conflict(serde_json::from_slice(&bytes)?),
                 }
             }
             Command::Triage { id, note } => {
-                output.object(&change(id, json!({ "state": "TRIAGED", "note": note })).await?);
+                let body = json!({ "state": "TRIAGED", "note": note });
+                output.print_object(&change_state(&api, id, &body).await?);
             }
             Command::Resolve { id, accept, note, compensating_event } => {
                 let state = match accept {
-                    Accept::Original => "RESOLVED_ACCEPT_ORIGINAL",
-                    Accept::New => "RESOLVED_ACCEPT_NEW",
-                    Accept::None => "RESOLVED_INVALID_PRODUCER",
+                    AcceptedContent::Original => "RESOLVED_ACCEPT_ORIGINAL",
+                    AcceptedContent::New => "RESOLVED_ACCEPT_NEW",
+                    AcceptedContent::None => "RESOLVED_INVALID_PRODUCER",
                 };
                 let mut body = json!({ "state": state, "note": note });
                 if let Some(id) = compensating_event {
                     body["compensatingEventId"] = id.into();
                 }
-                output.object(&change(id, body).await?);
+                output.print_object(&change_state(&api, id, &body).await?);
             }
         }
         Ok(())
     }
 }
 
-/// A conflict with both messages as they came.
+async fn change_state(api: &Api, id: i64, body: &Value) -> Result<Value, ApiError> {
+    api.call(Method::POST, &format!("/v1/conflicts/{id}/state"), Some(body)).await
+}
+
+/// A conflict with the raw text of both messages.
 #[derive(Deserialize)]
-struct Whole {
+struct ConflictDocument {
     original: Option<Box<RawValue>>,
     conflicting: Option<Box<RawValue>>,
     differences: Vec<Difference>,
@@ -149,21 +157,28 @@ struct Difference {
     conflicting: Option<Box<RawValue>>,
 }
 
-/// The record, both messages under each other, and then only where they differ (CLM-14).
-fn print_conflict(whole: Whole) {
-    Output::Table.object(&json!(whole.rest));
-    for (name, message) in [("original", &whole.original), ("conflicting", &whole.conflicting)] {
+/// Prints the record, then both messages below each other, then their differences (CLM-14).
+fn print_conflict(conflict: ConflictDocument) {
+    Output::Table.print_object(&json!(conflict.rest));
+    for (name, message) in [("original", &conflict.original), ("conflicting", &conflict.conflicting)] {
         print_line(&format!("\n{name}:"));
         match message {
-            Some(message) => print_lines(&indented(message.get())),
+            Some(message) => print_lines(&indent_json(message.get())),
             None => print_lines(
-                "(not shown: it cannot be read now, or was meant for a tenant that you do not see)",
+                "(not shown: the node cannot read it now, or it was for a tenant that you may not see)",
             ),
         }
     }
     print_line("\nwhere the two differ:");
-    let text = |it: &Option<Box<RawValue>>| it.as_ref().map(|it| it.get().to_owned());
-    let row = |it: &Difference| json!({ "pointer": it.pointer, "original": text(&it.original), "conflicting": text(&it.conflicting) });
-    let rows: Vec<_> = whole.differences.iter().map(row).collect();
-    Output::Table.rows(&Value::Null, &rows, &["pointer", "original", "conflicting"]);
+    let rows: Vec<_> = conflict.differences.iter().map(difference_row).collect();
+    Output::Table.print_rows(&Value::Null, &rows, &["pointer", "original", "conflicting"]);
+}
+
+fn difference_row(difference: &Difference) -> Value {
+    let Difference { pointer, original, conflicting } = difference;
+    json!({ "pointer": pointer, "original": raw_text(original), "conflicting": raw_text(conflicting) })
+}
+
+fn raw_text(value: &Option<Box<RawValue>>) -> Option<&str> {
+    value.as_ref().map(|value| value.get())
 }

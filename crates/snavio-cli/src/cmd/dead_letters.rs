@@ -5,20 +5,19 @@ use reqwest::Method;
 use serde_json::json;
 
 use super::pages;
-use crate::Ended;
-use crate::connection::{AsAnybody, path};
+use crate::CommandResult;
+use crate::connection::{AnyConnection, path};
 use crate::output::Output;
 
-/// List, show and redrive deliveries that could not be processed.
-///
-/// As a service with its credentials, or with the operator's or a person's token.
-///
-/// Example: snavio dead-letters list -c credentials/acme/discord-bot.json
+/// List, show and redrive dead letters: deliveries that could not be processed.
 #[derive(Args)]
+#[command(after_help = "Example: snavio dead-letters list -c credentials/acme/bot.json
+Example: snavio dead-letters show 268435458 --tenant acme
+Example: snavio dead-letters redrive 268435458 --tenant acme --why 'the bot is fixed'")]
 pub(crate) struct DeadLetters {
     #[command(flatten)]
-    node: AsAnybody,
-    /// Whose they are, when you are there for all tenants.
+    node: AnyConnection,
+    /// The tenant that owns the dead letters; needed with a platform-wide token.
     #[arg(long, global = true)]
     tenant: Option<String>,
     #[command(subcommand)]
@@ -27,65 +26,72 @@ pub(crate) struct DeadLetters {
 
 #[derive(Subcommand)]
 enum Command {
-    /// List them, oldest first.
-    ///
-    /// Example: snavio dead-letters list --tenant acme --queue exceptions
+    /// List dead letters, oldest first.
+    #[command(after_help = "Example: snavio dead-letters list -c credentials/acme/bot.json
+Example: snavio dead-letters list --tenant acme --queue exceptions
+Example: snavio dead-letters list --tenant acme --after 268435458")]
     List {
-        /// Only those of this dead-letter queue.
+        /// Only dead letters in this dead-letter queue.
         #[arg(long)]
         queue: Option<String>,
-        /// Go on after this id.
+        /// Only dead letters after this dead-letter id.
         #[arg(long, default_value_t = 0)]
         after: i64,
     },
-    /// Show one, with its message.
-    ///
-    /// Example: snavio dead-letters show -c credentials/acme/discord-bot.json 268435458
+    /// Show a dead letter with its message.
+    #[command(after_help = "Example: snavio dead-letters show 268435458 --tenant acme
+Example: snavio dead-letters show 268435458 -c credentials/acme/bot.json
+Example: snavio dead-letters show 268435458 --tenant acme --output json")]
     Show {
-        /// Its id.
+        /// The id of the dead letter.
         id: i64,
     },
-    /// Put some back into the queue they came from, under their old delivery ids.
-    ///
-    /// Example: snavio dead-letters redrive -c credentials/acme/discord-bot.json 268435458 --why "bot is mended"
+    /// Put dead letters back into their queues, under the same delivery ids.
+    #[command(after_help = "\
+Example: snavio dead-letters redrive 268435458 -c credentials/acme/bot.json --why 'the bot is fixed'
+Example: snavio dead-letters redrive 268435458 268435460 --tenant acme --why 'the bot is fixed'
+Example: snavio dead-letters redrive 268435458 --tenant acme --beyond-horizon --why 'sent only once'")]
     Redrive {
-        /// Their ids.
+        /// The ids of the dead letters.
         #[arg(required = true)]
         ids: Vec<i64>,
-        /// Why, for the record.
-        #[arg(long, default_value = "")]
+        /// A note for the audit log: the reason for the action.
+        #[arg(long, default_value = "", hide_default_value = true)]
         why: String,
-        /// Also those whose claim is over, and whose id may have been taken up again since; needs a reason.
+        /// Also redrive dead letters with an expired claim; requires --why.
+        ///
+        /// After a claim has expired, the gateway may have accepted and processed its id again. A redrive can
+        /// then repeat the effect.
         #[arg(long)]
         beyond_horizon: bool,
     },
 }
 
 impl DeadLetters {
-    pub(crate) async fn run(self, output: Output) -> Ended {
+    pub(crate) async fn run(self, output: Output) -> CommandResult {
         let api = self.node.api().await?;
         let tenant = self.tenant.as_deref();
-        let one = |segments: &[&str]| {
+        let letter_path = |segments: &[&str]| {
             path(&[&["v1", "dead-letters"], segments].concat(), &[("tenant", tenant.unwrap_or_default())])
         };
         match self.command {
             Command::List { queue, after } => {
                 let filters = [("tenant", tenant), ("queue", queue.as_deref())];
-                let all = pages::after(&api, "dead-letters", &filters, after).await?;
-                output.list(
+                let all = pages::fetch_after(&api, "dead-letters", &filters, after).await?;
+                output.print_list(
                     &all,
                     &["id", "reason", "conflict_id", "route", "attempts", "dead_at", "message_id"],
                 );
             }
             Command::Show { id } => {
-                output.object(&api.call(Method::GET, &one(&[&id.to_string()]), None).await?);
+                output.print_object(&api.call(Method::GET, &letter_path(&[&id.to_string()]), None).await?);
             }
             Command::Redrive { ids, why, beyond_horizon } => {
                 let body = json!({ "why": why, "beyond_horizon": beyond_horizon });
                 for id in &ids {
-                    api.call(Method::POST, &one(&[&id.to_string(), "redrive"]), Some(&body)).await?;
+                    api.call(Method::POST, &letter_path(&[&id.to_string(), "redrive"]), Some(&body)).await?;
                 }
-                output.object(&json!({ "redriven": ids.len() }));
+                output.print_object(&json!({ "redriven": ids.len() }));
             }
         }
         Ok(())

@@ -13,28 +13,28 @@ use snavio_sdk::{Api, ApiError, Client, Credentials, DeliveredCommand, Delivery}
 use snavio_server::config::{Config, Sources};
 use snavio_server::{MachineClock, Node};
 
-use super::Failure;
-use super::serve::StopSignals;
-use crate::Ended;
+use super::{Failure, serve::StopSignals};
+use crate::CommandResult;
 use crate::output::{Output, print_line};
 
-/// Start a node on a temporary store, send it every kind of message, and watch each verdict.
+/// Run a temporary node, send it messages of every kind, and print each verdict.
 ///
-/// Afterwards the node stays up to look at, until Ctrl-C.
-///
-/// Example: snavio demo --exit
+/// Afterwards the node keeps running, so that you can try other commands, until Ctrl-C.
 #[derive(Args)]
+#[command(after_help = "Example: snavio demo
+Example: snavio demo --exit
+Example: snavio demo --listen 127.0.0.1:8080")]
 pub(crate) struct Demo {
-    /// End after the tour instead of leaving the node running.
+    /// Exit after the tour instead of keeping the node running.
     #[arg(long)]
     exit: bool,
-    /// Where to listen; a free port without it.
+    /// The address and port to listen on; port 0 means a free port.
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: String,
 }
 
 impl Demo {
-    pub(crate) async fn run(self, output: Output) -> Ended {
+    pub(crate) async fn run(self, output: Output) -> CommandResult {
         let folder = tempfile::tempdir()?;
         let data = folder.path().join("data");
         let flags = vec![
@@ -44,23 +44,25 @@ impl Demo {
         let config = Config::load(&Sources { flags, ..Sources::default() })?;
         let node = Node::start(&config, false, None).await?;
         let url = format!("http://{}", node.address());
-        let say = Say(output == Output::Table);
-        say.line(&format!("A node is running at {url} on a temporary store in {}.\n", data.display()));
+        let printer = TourPrinter { is_enabled: output == Output::Table };
+        printer.print(&format!("A node is running at {url} on a temporary store in {}.\n", data.display()));
         let token = std::fs::read_to_string(&config.operator_token_file)?;
-        let tour = Tour::begin(&url, token.trim(), say).await?;
+        let tour = Tour::begin(&url, token.trim(), printer).await?;
         let verdicts = tour.send_everything().await?;
         let deliveries = tour.consume().await?;
-        let telemetry = tour.telemetry(verdicts.len() - OF_OTHERS).await?;
+        let telemetry = tour.read_telemetry(verdicts.len() - GLOBEX_MESSAGES).await?;
         let token_file = &config.operator_token_file;
         if output == Output::Json {
-            output.object(&json!({
+            output.print_object(&json!({
                 "url": url, "operator_token": token_file, "verdicts": verdicts,
                 "deliveries": deliveries, "telemetry": telemetry,
             }));
         }
         if !self.exit {
-            let place = token_file.display();
-            say.line(&format!("\nLook around: {url} (operator token: {place}). Ctrl-C ends it."));
+            let file = token_file.display();
+            printer.print(&format!(
+                "\nThe node keeps running at {url} (operator token: {file}). Stop it with Ctrl-C."
+            ));
             StopSignals::listen()?.wait().await;
         }
         node.stop().await;
@@ -68,32 +70,34 @@ impl Demo {
     }
 }
 
-/// What is sent by another tenant than acme, and so is none of its telemetry.
-const OF_OTHERS: usize = 1;
+/// Messages that the tenant globex sends: they are not in the telemetry of acme.
+const GLOBEX_MESSAGES: usize = 1;
 
-/// Tells the tour as it goes, to people.
+/// Prints the steps of the tour for people; with JSON output it prints nothing.
 #[derive(Clone, Copy)]
-struct Say(bool);
+struct TourPrinter {
+    is_enabled: bool,
+}
 
-impl Say {
-    fn line(self, line: &str) {
-        if self.0 {
+impl TourPrinter {
+    fn print(self, line: &str) {
+        if self.is_enabled {
             print_line(line);
         }
     }
 }
 
-/// Two tenants, three services, and a node to talk to.
+/// The tour through a node, with two tenants and three services.
 struct Tour {
     api: Api,
     billing: Credentials,
     bot: Credentials,
     stranger: Credentials,
-    say: Say,
+    printer: TourPrinter,
 }
 
 impl Tour {
-    async fn begin(url: &str, token: &str, say: Say) -> Result<Self, Failure> {
+    async fn begin(url: &str, token: &str, printer: TourPrinter) -> Result<Self, Failure> {
         let api = Api::new(url, None)?;
         let registry = json!({
             "tenants": [{ "name": "acme" }, { "name": "globex" }],
@@ -112,8 +116,9 @@ impl Tour {
         let mut credentials: Vec<Credentials> = serde_json::from_value(answer["credentials"].clone())?;
         let mut next = || credentials.pop().ok_or_else(|| Failure::new("the registry gave no credentials"));
         let (stranger, bot, billing) = (next()?, next()?, next()?);
-        say.line("Registered: tenants acme and globex; acme/billing may send notify-user to acme/bot.\n");
-        Ok(Self { api, billing, bot, stranger, say })
+        printer
+            .print("Registered: tenants acme and globex; acme/billing may send notify-user to acme/bot.\n");
+        Ok(Self { api, billing, bot, stranger, printer })
     }
 
     async fn send_everything(&self) -> Result<Vec<Value>, Failure> {
@@ -138,15 +143,15 @@ impl Tour {
                 &stranger,
                 Message::new("notify-user").sign(&self.stranger)?,
             ),
-            ("no route: granted, but nowhere to go", &billing, signed(&Message::new("reboot"))?),
+            ("no route: granted, but not registered", &billing, signed(&Message::new("reboot"))?),
             ("malformed: not JSON", &billing, b"{\"metadata\": ".to_vec()),
-            ("over-size: more than 256 KiB", &billing, signed(&huge)?),
+            ("too large: more than 256 KiB", &billing, signed(&huge)?),
         ];
         let mut verdicts = Vec::new();
-        for (what, client, body) in steps {
-            let (status, verdict) = verdict(client, body).await?;
-            self.say.line(&format!("  {what:<40} {status} {verdict}"));
-            verdicts.push(json!({ "sent": what, "status": status, "verdict": verdict }));
+        for (description, client, body) in steps {
+            let (status, verdict) = send(client, body).await?;
+            self.printer.print(&format!("  {description:<40} {status} {verdict}"));
+            verdicts.push(json!({ "sent": description, "status": status, "verdict": verdict }));
         }
         Ok(verdicts)
     }
@@ -154,22 +159,23 @@ impl Tour {
     async fn consume(&self) -> Result<Vec<Value>, Failure> {
         let bot = Client::new(self.api.clone(), self.bot.clone())?;
         let deliveries = bot.receive("bot-inbox", 10, Duration::from_secs(30), Duration::ZERO).await?;
-        self.say.line(&format!("\nacme/bot receives {} deliveries from bot-inbox:", deliveries.len()));
+        self.printer.print(&format!("\nacme/bot receives {} deliveries from bot-inbox:", deliveries.len()));
         let mut received = Vec::new();
         for Delivery { delivery_id, attempt, message, .. } in &deliveries {
-            // The demo sends commands only.
+            // The demo sends no events.
             let Some(DeliveredCommand { command, .. }) = message.as_command() else { continue };
-            self.say.line(&format!("  {delivery_id} attempt {attempt} {}", command.get()));
+            self.printer.print(&format!("  {delivery_id} attempt {attempt} {}", command.get()));
             received.push(json!({ "delivery_id": delivery_id, "attempt": attempt, "command": command }));
         }
         let receipts: Vec<_> = deliveries.iter().map(Delivery::receipt).collect();
         bot.acknowledge("bot-inbox", &receipts).await?;
-        self.say.line("and acknowledges them: they are done, durably.");
+        self.printer.print("and acknowledges them. The acknowledgements are durable.");
         Ok(received)
     }
 
-    /// Telemetry of refusals rides a commit of its own within a quarter of a second: each message has its record.
-    async fn telemetry(&self, expected: usize) -> Result<Vec<Value>, Failure> {
+    /// Reads acme's telemetry until each message has its record. The node commits the telemetry of refusals
+    /// separately, within a quarter of a second.
+    async fn read_telemetry(&self, expected: usize) -> Result<Vec<Value>, Failure> {
         let billing = Client::new(self.api.clone(), self.billing.clone())?;
         let (mut records, mut after) = (Vec::new(), json!(0));
         while records.len() < expected {
@@ -177,23 +183,26 @@ impl Tour {
             let mut page = billing.call(Method::GET, &path, None).await?;
             let Value::Array(mut items) = page["items"].take() else { break };
             if items.is_empty() {
-                return Err(Failure::new(format!("{} of {expected} messages were told of", records.len())));
+                return Err(Failure::new(format!(
+                    "the node returned {} of {expected} telemetry records within 5 s",
+                    records.len()
+                )));
             }
             records.append(&mut items);
             after = page["next"].take();
         }
-        self.say.line("\nWhat acme's telemetry says:");
+        self.printer.print("\nThe telemetry of acme:");
         for record in &records {
             let detail =
                 record.get("reason").or(record.get("path")).and_then(Value::as_str).unwrap_or_default();
-            self.say.line(&format!("  {} {detail}", record["type"].as_str().unwrap_or_default()));
+            self.printer.print(&format!("  {} {detail}", record["type"].as_str().unwrap_or_default()));
         }
         Ok(records)
     }
 }
 
-/// The status, and what it means in words.
-async fn verdict(client: &Client, body: Vec<u8>) -> Result<(u16, String), Failure> {
+/// Sends a command and returns the HTTP status with the verdict in words.
+async fn send(client: &Client, body: Vec<u8>) -> Result<(u16, String), Failure> {
     let api = client.authorized().await?;
     match api.send(Method::POST, "/v1/commands", Some(body), "application/json").await {
         Ok((status, document)) if document["duplicate"] == true => {

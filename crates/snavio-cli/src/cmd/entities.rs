@@ -5,101 +5,113 @@ use reqwest::Method;
 use serde_json::json;
 use snavio_model::percent::in_url;
 
-use crate::Ended;
-use crate::connection::AsAnybody;
+use crate::CommandResult;
+use crate::connection::AnyConnection;
 use crate::output::Output;
 
-/// Show how far an entity is whose messages are ordered, forget it, or let it go on behind a message that failed.
-///
-/// As a service with its credentials, or with the operator's or a person's token.
-///
-/// Example: snavio entities show build-17 --destination acme/ci:build
+/// Show, reset and unblock entities, whose messages the gateway delivers in order.
 #[derive(Args)]
+#[command(after_help = "Example: snavio entities show build-17 --destination acme/ci:build
+Example: snavio entities reset build-17 --destination acme/ci:build --why 'numbers start again'
+Example: snavio entities skip build-17 --destination acme/ci:build --number 4 --why 'is obsolete'")]
 pub(crate) struct Entities {
     #[command(flatten)]
-    node: AsAnybody,
+    node: AnyConnection,
     #[command(subcommand)]
     command: Command,
 }
 
+/// Names one entity at one destination.
 #[derive(Args)]
-struct Which {
-    /// The entity, as its messages name it.
+struct EntitySelector {
+    /// The name of the entity, as in its messages.
     entity: String,
-    /// The route or subscription, tenant/service:name; or tenant/service#scope.
+    /// The route or subscription: tenant/service:name; or its scope: tenant/service#scope.
     #[arg(long)]
     destination: String,
-    /// The tenant whose messages they are, if it is not the destination's own.
+    /// The tenant that sends the messages, if it is not the tenant of the destination.
     #[arg(long)]
     of: Option<String>,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show its last number, what is missing, what waits, and whether it is closed or parked.
-    ///
-    /// Example: snavio entities show build-17 --destination acme/ci:build
+    /// Show the last number of an entity, its gaps, and its waiting and parked messages.
+    #[command(after_help = "Example: snavio entities show build-17 --destination acme/ci:build
+Example: snavio entities show order-7 --destination acme/ledger:acme/shop:order.paid
+Example: snavio entities show build-17 --destination acme/ci#builds --of zeta")]
     Show {
         #[command(flatten)]
-        which: Which,
+        selector: EntitySelector,
     },
-    /// Forget it: its next message is the first. What waits is handed out in order.
+    /// Forget the numbers of an entity, so that its next message is the first.
     ///
-    /// Example: snavio entities reset build-17 --destination acme/ci:build --why "numbered anew"
+    /// Waiting messages are delivered in order.
+    #[command(after_help = "\
+Example: snavio entities reset build-17 --destination acme/ci:build --why 'numbers start again'
+Example: snavio entities reset build-17 --destination acme/ci:build --why 'numbers restart' --force
+Example: snavio entities reset build-17 --destination acme/ci#builds --of zeta --why 'new project'")]
     Reset {
         #[command(flatten)]
-        which: Which,
-        /// Why, for the record.
+        selector: EntitySelector,
+        /// A note for the audit log: the reason for the action.
         #[arg(long)]
         why: String,
-        /// Though deliveries of it are there: messages that are numbered anew are handed out amid them, by their numbers.
+        /// Reset although deliveries of the entity exist.
+        ///
+        /// Deliveries go out by number, so messages with new numbers may be delivered before the older
+        /// messages.
         #[arg(long)]
         force: bool,
     },
-    /// Let its later messages go on, behind the number that it is parked at. That one stays a dead letter.
+    /// Skip a failed message, so that the messages parked behind it are delivered.
     ///
-    /// Example: snavio entities skip build-17 --destination acme/ci:build --number 4 --why "of no use any more"
+    /// The skipped message stays a dead letter.
+    #[command(after_help = "\
+Example: snavio entities skip build-17 --destination acme/ci:build --number 4 --why 'is obsolete'
+Example: snavio entities skip order-7 --destination acme/crm:acme/shop:paid --number 2 --why 'lost'
+Example: snavio entities skip build-17 --destination acme/ci#main --of zeta --number 4 --why 'lost'")]
     Skip {
         #[command(flatten)]
-        which: Which,
-        /// The number that it is parked at.
+        selector: EntitySelector,
+        /// The number of the failed message.
         #[arg(long)]
         number: i64,
-        /// Why, for the record.
+        /// A note for the audit log: the reason for the action.
         #[arg(long)]
         why: String,
     },
 }
 
 impl Entities {
-    pub(crate) async fn run(self, output: Output) -> Ended {
+    pub(crate) async fn run(self, output: Output) -> CommandResult {
         let api = self.node.api().await?;
         let answer = match self.command {
-            Command::Show { which } => api.call(Method::GET, &which.path(""), None).await?,
-            Command::Reset { which, why, force } => {
+            Command::Show { selector } => api.call(Method::GET, &selector.path(""), None).await?,
+            Command::Reset { selector, why, force } => {
                 let body = json!({ "why": why, "force": force });
-                api.call(Method::POST, &which.path("/reset"), Some(&body)).await?
+                api.call(Method::POST, &selector.path("/reset"), Some(&body)).await?
             }
-            Command::Skip { which, number, why } => {
+            Command::Skip { selector, number, why } => {
                 let body = json!({ "number": number, "why": why });
-                api.call(Method::POST, &which.path("/skip"), Some(&body)).await?
+                api.call(Method::POST, &selector.path("/skip"), Some(&body)).await?
             }
         };
-        output.object(&answer);
+        output.print_object(&answer);
         Ok(())
     }
 }
 
-impl Which {
-    fn path(&self, deed: &str) -> String {
-        let of = self.of.as_ref().map(|it| format!("&of={}", in_url(it))).unwrap_or_default();
+impl EntitySelector {
+    fn path(&self, action: &str) -> String {
+        let of = self.of.as_ref().map(|tenant| format!("&of={}", in_url(tenant))).unwrap_or_default();
         let destination = in_url(&self.destination);
-        // Some names are none of a path's.
         match self.entity.as_str() {
+            // These names cannot be a segment of a path: they go into a parameter.
             entity @ ("" | "." | "..") => {
-                format!("/v1/entities/-{deed}?destination={destination}{of}&entity={}", in_url(entity))
+                format!("/v1/entities/-{action}?destination={destination}{of}&entity={}", in_url(entity))
             }
-            entity => format!("/v1/entities/{}{deed}?destination={destination}{of}", in_url(entity)),
+            entity => format!("/v1/entities/{}{action}?destination={destination}{of}", in_url(entity)),
         }
     }
 }

@@ -4,34 +4,37 @@ use clap::Args;
 use reqwest::Method;
 use serde_json::json;
 
-use crate::Ended;
-use crate::connection::AsOperator;
+use crate::CommandResult;
+use crate::connection::OperatorConnection;
 use crate::output::Output;
 
-/// Destroy what an id said: payload and answer, in the store and in the archive.
+/// Destroy the content of a message id in the store and in the archive.
 ///
-/// Hash, reference, status and times stay, and the id is known as before. It cannot be undone, and is refused while a
-/// hold is on it.
-///
-/// Example: snavio erase 7c0f… --tenant acme --why "request 4711 of the person concerned"
+/// The content is the payload and the response. The hash, reference, status and times stay, and the gateway
+/// still detects duplicates of the id. An erasure cannot be undone. The gateway refuses it while a legal hold
+/// covers the id.
 #[derive(Args)]
+#[command(after_help = "\
+Example: snavio erase invoice-4711 --tenant acme --why 'request 4711 of the person concerned'
+Example: snavio erase 0193a1c2-7d1e-7c3a-9f51-2b6f6f0a9d11 --tenant acme --why 'sent by mistake'
+Example: snavio erase invoice-4711 --tenant acme --why 'request 4711' --output json")]
 pub(crate) struct Erase {
     #[command(flatten)]
-    node: AsOperator,
-    /// The message's id.
+    node: OperatorConnection,
+    /// The id of the message.
     event: String,
-    /// The tenant whose id it is.
+    /// The tenant that sent the message.
     #[arg(long)]
     tenant: String,
-    /// Why, for the record.
+    /// A note for the audit log: the reason for the erasure.
     #[arg(long)]
     why: String,
 }
 
 impl Erase {
-    pub(crate) async fn run(self, output: Output) -> Ended {
+    pub(crate) async fn run(self, output: Output) -> CommandResult {
         let body = json!({ "tenant": self.tenant, "eventId": self.event, "why": self.why });
-        output.object(&self.node.api()?.call(Method::POST, "/v1/erasures", Some(&body)).await?);
+        output.print_object(&self.node.api()?.call(Method::POST, "/v1/erasures", Some(&body)).await?);
         Ok(())
     }
 }

@@ -4,93 +4,101 @@ use clap::{Args, Subcommand};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::get::entries;
-use crate::Ended;
-use crate::connection::{AsAnybody, path};
+use super::get::fetch_entries;
+use crate::CommandResult;
+use crate::connection::{AnyConnection, path};
 use crate::output::Output;
 
-/// Ask for grants, and give, approve, decline and take them back.
+/// Request, approve, decline, give and revoke grants.
 ///
-/// A producer asks; the target's owner says yes or no. With -c a service asks for itself, without it whoever's token
-/// this is acts: a tenant's admin for its own tenant.
-///
-/// Example: snavio grants requests
+/// A grant permits a source to send a command to a target. The producer requests it, and the owner of the
+/// target approves or declines. With -c a service acts for itself. Without -c the owner of the token acts,
+/// for example the admin of a tenant for that tenant.
 #[derive(Args)]
+#[command(after_help = "Example: snavio grants give acme/shop acme/bot notify
+Example: snavio grants ask acme/shop zeta/bank pay --purpose orders
+Example: snavio grants requests")]
 pub(crate) struct Grants {
     #[command(flatten)]
-    node: AsAnybody,
+    node: AnyConnection,
     #[command(subcommand)]
     command: Command,
 }
 
-/// Who may send what to whom.
+/// The source, target and command of a grant.
 #[derive(Args)]
-struct Triple {
-    /// Who sends: tenant/service.
+struct GrantArguments {
+    /// The service that sends: tenant/service.
     source: String,
-    /// To whom: tenant/service.
+    /// The service that receives: tenant/service.
     target: String,
-    /// Which command, or '*' for all.
+    /// The name of the command, or '*' for all.
     name: String,
-    /// Why, for the changelog.
-    #[arg(long, default_value = "")]
+    /// A note for the changelog: the reason for the change.
+    #[arg(long, default_value = "", hide_default_value = true)]
     why: String,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Ask the target's owner for a grant.
-    ///
-    /// Example: snavio grants ask acme/shop zeta/bank pay --purpose "orders" -c credentials/acme/shop.json
+    /// Request a grant from the owner of the target.
+    #[command(after_help = "Example: snavio grants ask acme/shop zeta/bank pay
+Example: snavio grants ask acme/shop zeta/bank pay --purpose 'pay for orders'
+Example: snavio grants ask acme/shop zeta/bank pay -c credentials/acme/shop.json")]
     Ask {
         #[command(flatten)]
-        grant: Triple,
-        /// For what, for the target's owner to read.
-        #[arg(long, default_value = "")]
+        grant: GrantArguments,
+        /// The purpose of the grant, for the owner of the target.
+        #[arg(long, default_value = "", hide_default_value = true)]
         purpose: String,
     },
-    /// List the requests that wait for your tenant, and those it made.
-    ///
-    /// Example: snavio grants requests
+    /// List the grant requests to your tenant and from your tenant.
+    #[command(after_help = "Example: snavio grants requests
+Example: snavio grants requests -c credentials/acme/shop.json
+Example: snavio grants requests --output json")]
     Requests,
-    /// Give a grant that was asked for.
-    ///
-    /// Example: snavio grants approve acme/shop zeta/bank pay --expires-at 2027-01-01T00:00:00Z
+    /// Approve a grant request.
+    #[command(after_help = "Example: snavio grants approve acme/shop zeta/bank pay
+Example: snavio grants approve acme/shop zeta/bank pay --expires-at 2027-01-01T00:00:00Z
+Example: snavio grants approve acme/shop zeta/bank pay --why 'contract 117'")]
     Approve {
         #[command(flatten)]
-        grant: Triple,
-        /// When the grant ends, in RFC 3339.
+        grant: GrantArguments,
+        /// The time at which the grant expires, in RFC 3339; without it the grant does not expire.
         #[arg(long)]
         expires_at: Option<String>,
     },
-    /// Say no to a request, or withdraw your own.
-    ///
-    /// Example: snavio grants decline acme/shop zeta/bank pay --why "use the new bank"
+    /// Decline a grant request, or withdraw your own.
+    #[command(after_help = "Example: snavio grants decline acme/shop zeta/bank pay
+Example: snavio grants decline acme/shop zeta/bank pay --why 'use the new bank'
+Example: snavio grants decline acme/shop zeta/bank pay -c credentials/acme/shop.json")]
     Decline {
         #[command(flatten)]
-        grant: Triple,
+        grant: GrantArguments,
     },
-    /// Give a grant to a target of your tenant.
-    ///
-    /// Example: snavio grants give acme/shop acme/bot notify
+    /// Give a grant for a target of your tenant.
+    #[command(after_help = "Example: snavio grants give acme/shop acme/bot notify
+Example: snavio grants give acme/shop acme/bot '*' --why 'trial' --expires-at 2027-01-01T00:00:00Z
+Example: snavio grants give zeta/bank acme/ledger post-entry")]
     Give {
         #[command(flatten)]
-        grant: Triple,
-        /// When the grant ends, in RFC 3339.
+        grant: GrantArguments,
+        /// The time at which the grant expires, in RFC 3339; without it the grant does not expire.
         #[arg(long)]
         expires_at: Option<String>,
     },
-    /// Take a grant back.
-    ///
-    /// Example: snavio grants take-back acme/shop acme/bot notify --why "shop is closed"
+    /// Revoke a grant.
+    #[command(after_help = "Example: snavio grants take-back acme/shop acme/bot notify
+Example: snavio grants take-back acme/shop acme/bot notify --why 'shop is closed'
+Example: snavio grants take-back acme/shop acme/bot '*'")]
     TakeBack {
         #[command(flatten)]
-        grant: Triple,
+        grant: GrantArguments,
     },
 }
 
-impl Triple {
-    /// As a body, with another member if there is one.
+impl GrantArguments {
+    /// The request body, with one more member if it has a value.
     fn body(&self, member: &str, value: Option<&str>) -> Value {
         let mut body = json!({ "source": self.source, "target": self.target, "name": self.name });
         if let Some(value) = value {
@@ -105,14 +113,14 @@ impl Triple {
 }
 
 impl Grants {
-    pub(crate) async fn run(self, output: Output) -> Ended {
+    pub(crate) async fn run(self, output: Output) -> CommandResult {
         let api = self.node.api().await?;
         let requests = ["v1", "grant-requests"];
         let (method, path, body) = match &self.command {
             Command::Requests => {
-                let items = entries(&api, "grant_request").await?;
+                let items = fetch_entries(&api, "grant_request").await?;
                 let columns = ["source", "target", "name", "purpose", "asked_by"];
-                output.rows(&Value::Array(items.clone()), &items, &columns);
+                output.print_rows(&Value::Array(items.clone()), &items, &columns);
                 return Ok(());
             }
             Command::Ask { grant, purpose } => {
@@ -131,7 +139,7 @@ impl Grants {
                 (Method::PUT, grant.path(&["v1", "grants"]), Some(body))
             }
             Command::TakeBack { grant } => {
-                let Triple { source, target, name, why } = grant;
+                let GrantArguments { source, target, name, why } = grant;
                 let parameters =
                     [("source", source.as_str()), ("target", target), ("name", name), ("why", why)];
                 (Method::DELETE, path(&["v1", "grants"], &parameters), None)
@@ -139,10 +147,10 @@ impl Grants {
         };
         let mut answer = api.call(method, &path, body.as_ref()).await?;
         if output == Output::Table {
-            output.warnings(&answer);
+            output.print_warnings(&answer);
             answer.as_object_mut().and_then(|members| members.remove("warnings"));
         }
-        output.object(&answer);
+        output.print_object(&answer);
         Ok(())
     }
 }

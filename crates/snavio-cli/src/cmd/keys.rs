@@ -10,14 +10,15 @@ use snavio_sdk::Credentials;
 use snavio_store::files;
 
 use super::Failure;
-use crate::Ended;
-use crate::connection::{AsOperator, AsService, read_credentials};
+use crate::CommandResult;
+use crate::connection::{OperatorConnection, ServiceConnection, read_credentials};
 use crate::output::{Output, print_line};
 
-/// List, rotate and revoke a service's signing keys, and fetch the current one.
-///
-/// Example: snavio keys list acme/billing
+/// List, rotate, revoke and fetch the signing keys of a service.
 #[derive(Args)]
+#[command(after_help = "Example: snavio keys list acme/billing
+Example: snavio keys rotate acme/billing --save credentials/acme/billing.json
+Example: snavio keys fetch -c credentials/acme/billing.json")]
 pub(crate) struct Keys {
     #[command(subcommand)]
     command: Command,
@@ -25,92 +26,103 @@ pub(crate) struct Keys {
 
 #[derive(Subcommand)]
 enum Command {
-    /// List the versions of a service's key, and what each is good for.
-    ///
-    /// Example: snavio keys list acme/billing
+    /// List the key versions of a service with their states.
+    #[command(after_help = "Example: snavio keys list acme/billing
+Example: snavio keys list acme/billing --output json
+Example: snavio keys list acme/billing --url https://snavio.example.com")]
     List {
         #[command(flatten)]
-        node: AsOperator,
+        node: OperatorConnection,
         /// The service: tenant/service.
         service: ServiceName,
     },
-    /// Make a new key. The one before it is accepted for the overlap (7 days), older ones end at once.
+    /// Make a new key for a service.
     ///
-    /// Example: snavio keys rotate acme/billing --why "yearly exercise" --save credentials/acme/billing.json
+    /// The gateway accepts the previous key until the overlap ends (7 days by default). Older keys end at
+    /// once.
+    #[command(after_help = "Example: snavio keys rotate acme/billing
+Example: snavio keys rotate acme/billing --save credentials/acme/billing.json
+Example: snavio keys rotate acme/billing --why 'yearly exercise'")]
     Rotate {
         #[command(flatten)]
-        node: AsOperator,
+        node: OperatorConnection,
         /// The service: tenant/service.
         service: ServiceName,
-        /// Why, for the changelog.
-        #[arg(long, default_value = "")]
+        /// A note for the changelog: the reason for the change.
+        #[arg(long, default_value = "", hide_default_value = true)]
         why: String,
-        /// The service's credentials file, to put the new key into it; without it the key is shown, once.
+        /// The service's credentials file, to write the new key to; without it the key is shown once.
         #[arg(long)]
         save: Option<PathBuf>,
     },
-    /// Take a key back at once, for example because somebody else has it. The current one is replaced by a new one.
+    /// Revoke a key at once, for example because it leaked.
     ///
-    /// Example: snavio keys revoke acme/billing hmac-v3 --why "was in a log" --save credentials/acme/billing.json
+    /// The gateway no longer accepts the key. A new key replaces it if it is the current one.
+    #[command(after_help = "\
+Example: snavio keys revoke acme/billing hmac-v3 --why 'was in a log'
+Example: snavio keys revoke acme/billing hmac-v3 --why 'was in a log' --save keys/billing.json
+Example: snavio keys revoke acme/billing hmac-v3 --why 'the service is retired' --no-replacement")]
     Revoke {
         #[command(flatten)]
-        node: AsOperator,
+        node: OperatorConnection,
         /// The service: tenant/service.
         service: ServiceName,
-        /// The version, for example hmac-v3.
+        /// The version of the key, for example hmac-v3.
         #[arg(value_name = "VERSION")]
         key: KeyVersion,
-        /// Why, for the changelog.
+        /// A note for the changelog: the reason for the change.
         #[arg(long)]
         why: String,
-        /// Make no new key in its place: the service may be left without one.
+        /// Make no new key: the service may then have no key at all.
         #[arg(long, conflicts_with = "save")]
         no_replacement: bool,
-        /// The service's credentials file, to put the new key into it; without it the key is shown, once.
+        /// The service's credentials file, to write the new key to; without it the key is shown once.
         #[arg(long)]
         save: Option<PathBuf>,
     },
-    /// Fetch the current key as the service itself, and put it into its credentials file.
+    /// Fetch the current key of a service and write it to the service's credentials file.
     ///
-    /// Run it every 12 hours: it works for as long as the key in the file is accepted, over TLS or on the same machine.
-    ///
-    /// Example: snavio keys fetch -c credentials/acme/billing.json
+    /// The service itself fetches its key: run the command every 12 hours. It works while the gateway accepts
+    /// the key in the file, and only over TLS or on the machine of the node.
+    #[command(after_help = "Example: snavio keys fetch -c credentials/acme/billing.json
+Example: snavio keys fetch -c billing.json --url https://snavio.example.com
+Example: snavio keys fetch -c billing.json --output json")]
     Fetch {
         #[command(flatten)]
-        service: AsService,
+        service: ServiceConnection,
     },
 }
 
 impl Keys {
-    pub(crate) async fn run(self, output: Output) -> Ended {
+    pub(crate) async fn run(self, output: Output) -> CommandResult {
         match self.command {
             Command::List { node, service } => {
-                let keys = node.api()?.call(Method::GET, &path(&service, ""), None).await?;
+                let keys = node.api()?.call(Method::GET, &keys_path(&service, ""), None).await?;
                 let items = keys["keys"].as_array().cloned().unwrap_or_default();
-                output.rows(&keys, &items, &["version", "state", "created_at", "ends_at"]);
+                output.print_rows(&keys, &items, &["version", "state", "created_at", "ends_at"]);
                 Ok(())
             }
             Command::Rotate { node, service, why, save } => {
                 let api = node.api()?;
                 let before = save.as_deref().map(|file| own_credentials(file, &service)).transpose()?;
-                let made =
-                    api.call(Method::POST, &path(&service, "/rotate"), Some(&json!({ "why": why }))).await?;
-                told(output, made, save.as_deref().zip(before))
+                let path = keys_path(&service, "/rotate");
+                let key = api.call(Method::POST, &path, Some(&json!({ "why": why }))).await?;
+                save_or_print_key(output, key, save.as_deref().zip(before))
             }
             Command::Revoke { node, service, key, why, no_replacement, save } => {
                 let api = node.api()?;
                 let before = save.as_deref().map(|file| own_credentials(file, &service)).transpose()?;
                 let body = json!({ "why": why, "replace": !no_replacement });
-                let path = path(&service, &format!("/{key}/revoke"));
+                let path = keys_path(&service, &format!("/{key}/revoke"));
                 let mut revoked = api.call(Method::POST, &path, Some(&body)).await?;
                 let replacement = revoked["replacement"].take();
                 if output == Output::Table {
-                    print_line(&format!("{key} is not accepted any more"));
+                    print_line(&format!("revoked: the gateway no longer accepts {key}"));
                 }
                 match replacement.is_null() {
-                    true if output == Output::Json => output.object(&revoked),
+                    true if output == Output::Json => output.print_object(&revoked),
                     true => {}
-                    false => return told(output, replacement, save.as_deref().zip(before)),
+                    false => return save_or_print_key(output, replacement, save.as_deref().zip(before)),
                 }
                 Ok(())
             }
@@ -119,11 +131,12 @@ impl Keys {
     }
 }
 
-fn path(service: &ServiceName, what: &str) -> String {
-    format!("/v1/tenants/{}/services/{}/keys{what}", service.tenant(), service.service())
+fn keys_path(service: &ServiceName, action: &str) -> String {
+    format!("/v1/tenants/{}/services/{}/keys{action}", service.tenant(), service.service())
 }
 
-/// Reads the file before anything is changed: a key that cannot be kept is better not made.
+/// Reads the credentials file of a service. The caller does this before it makes a key, so that it makes no
+/// key that it could not save.
 fn own_credentials(file: &Path, service: &ServiceName) -> Result<Credentials, Failure> {
     let credentials = read_credentials(file)?;
     if credentials.source != *service {
@@ -136,48 +149,56 @@ fn own_credentials(file: &Path, service: &ServiceName) -> Result<Credentials, Fa
     Ok(credentials)
 }
 
-/// Puts a new key into its file, or shows it.
-fn told(output: Output, made: Value, save: Option<(&Path, Credentials)>) -> Ended {
+/// Writes a new key to the credentials file, or prints it if there is no file to write to.
+fn save_or_print_key(output: Output, key: Value, save: Option<(&Path, Credentials)>) -> CommandResult {
     let Some((file, before)) = save else {
-        output.object(&made);
+        output.print_object(&key);
         return Ok(());
     };
-    let unreadable = || Failure::new(format!("the answer holds no key; it is shown here, once: {made}"));
-    let version = made["hmac_version"].as_str().and_then(|it| it.parse().ok()).ok_or_else(unreadable)?;
-    let secret = made["hmac_secret"].as_str().ok_or_else(unreadable)?;
+    let version = key["hmac_version"].as_str().and_then(|version| version.parse().ok());
+    let (Some(version), Some(secret)) = (version, key["hmac_secret"].as_str()) else {
+        return Err(Failure::new(format!(
+            "the node's response contains no key; the response is shown here, only this once: {key}"
+        )));
+    };
     let saved = save_credentials(file, &before.with_key(version, secret.to_owned()));
-    saved.map_err(|failure| failure.with_advice(&format!("the key is shown here, once: {made}")))?;
-    output.object(&json!({ "source": made["source"], "hmac_version": made["hmac_version"], "saved": file }));
+    saved.map_err(|failure| failure.with_advice(&format!("the key is shown here, only this once: {key}")))?;
+    output.print_object(
+        &json!({ "source": key["source"], "hmac_version": key["hmac_version"], "saved": file }),
+    );
     Ok(())
 }
 
 fn save_credentials(file: &Path, credentials: &Credentials) -> Result<(), Failure> {
     let text = serde_json::to_string(credentials)?;
     files::write_whole(file, format!("{text}\n").as_bytes())
-        .map_err(|error| Failure::of(format!("cannot write {}", file.display()), &error))
+        .map_err(|error| Failure::caused_by(format!("cannot write {}", file.display()), &error))
 }
 
-async fn fetch(service: &AsService, output: Output) -> Ended {
+async fn fetch(service: &ServiceConnection, output: Output) -> CommandResult {
     let file = service.file()?;
     let client = service.client()?;
     let before = client.credentials();
     let fetched = client.fetch_key().await.map_err(|error| {
-        let ended = error.is_of_the_key();
+        let has_key_ended = error.is_of_the_key();
         let failure = Failure::from(error);
-        if ended { failure.with_advice(&ask_operator(&before.source, file)) } else { failure }
+        if has_key_ended { failure.with_advice(&ended_key_advice(&before.source, file)) } else { failure }
     })?;
     let after = client.credentials();
     if fetched {
         save_credentials(file, &after)?;
     }
-    output.object(&json!({ "source": after.source, "hmac_version": after.hmac_version, "changed": fetched }));
+    output.print_object(
+        &json!({ "source": after.source, "hmac_version": after.hmac_version, "changed": fetched }),
+    );
     Ok(())
 }
 
-/// What helps whose key is not accepted any more.
-pub(crate) fn ask_operator(service: &ServiceName, file: &Path) -> String {
+/// The remedy for a key that the gateway no longer accepts.
+pub(crate) fn ended_key_advice(service: &ServiceName, file: &Path) -> String {
     format!(
-        "the key in {0} has ended, and only an operator can give a new one: snavio keys rotate {service} --save {0}; to keep up by itself, run every 12 hours: snavio keys fetch -c {0}",
+        "the key in {0} has ended, and only an operator can make a new one: snavio keys rotate {service} --save {0}; \
+         to prevent this, run every 12 hours: snavio keys fetch -c {0}",
         file.display()
     )
 }

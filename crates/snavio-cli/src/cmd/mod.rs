@@ -1,4 +1,4 @@
-//! The commands: each parses its own arguments and runs.
+//! The commands: one module each, with its arguments and its code.
 
 pub(crate) mod ack;
 pub(crate) mod adapters;
@@ -43,37 +43,36 @@ use std::path::Path;
 use serde_json::{Value, json};
 use snavio_sdk::ApiError;
 
-/// Why a command failed, in one line with its causes.
+/// The reason that a command failed, in one line with its causes.
 #[derive(Debug)]
 pub(crate) struct Failure {
     text: String,
-    /// What the node said about it.
+    /// The problem document that the node returned.
     problem: Option<Value>,
     is_misuse: bool,
 }
 
 impl Failure {
-    /// A failure in words.
-    pub(crate) fn new(what: impl Into<String>) -> Self {
-        Self { text: what.into(), problem: None, is_misuse: false }
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), problem: None, is_misuse: false }
     }
 
-    /// The command was not given as it must be.
-    pub(crate) fn misuse(what: impl Into<String>) -> Self {
-        Self { is_misuse: true, ..Self::new(what) }
+    /// The arguments of the command are wrong: the exit code is 2.
+    pub(crate) fn misuse(text: impl Into<String>) -> Self {
+        Self { is_misuse: true, ..Self::new(text) }
     }
 
-    /// The same failure, with something to do about it.
+    /// Appends a remedy to the text.
     pub(crate) fn with_advice(self, advice: &str) -> Self {
         Self { text: format!("{}; {advice}", self.text), ..self }
     }
 
-    /// 1, or 2 like a command line that cannot be read.
+    /// 1, or 2 for misuse: clap also exits with 2 if it cannot parse the arguments.
     pub(crate) fn exit_code(&self) -> u8 {
         if self.is_misuse { 2 } else { 1 }
     }
 
-    /// The failure for programs: in words, and what the node said.
+    /// The failure as JSON: its text in `error`, and the node's problem document in `problem`.
     pub(crate) fn document(&self) -> Value {
         let mut document = json!({ "error": self.text });
         if let Some(problem) = &self.problem {
@@ -82,9 +81,9 @@ impl Failure {
         document
     }
 
-    /// A failure and what caused it.
-    pub(crate) fn of(what: impl Into<String>, cause: &dyn std::error::Error) -> Self {
-        let mut text = what.into();
+    /// A failure whose text ends with an error and all its sources.
+    pub(crate) fn caused_by(text: impl Into<String>, cause: &dyn std::error::Error) -> Self {
+        let mut text = text.into();
         let mut next = Some(cause);
         while let Some(error) = next {
             text = format!("{text}: {error}");
@@ -116,8 +115,7 @@ impl<E: std::error::Error + 'static> From<E> for Failure {
     }
 }
 
-/// What a file that somebody named holds.
 fn read_text(file: &Path) -> Result<String, Failure> {
-    let failed = |error| Failure::of(format!("cannot read {}", file.display()), &error);
-    std::fs::read_to_string(file).map_err(failed)
+    std::fs::read_to_string(file)
+        .map_err(|error| Failure::caused_by(format!("cannot read {}", file.display()), &error))
 }

@@ -10,43 +10,47 @@ use snavio_store::engine::postgres;
 
 use super::Failure;
 use super::configuration::sources;
-use crate::Ended;
+use crate::CommandResult;
 use crate::output::{Output, print_text};
 
-/// Move everything of an embedded store into an empty PostgreSQL database, in one commit.
+/// Move an embedded store into an empty PostgreSQL database, in one commit.
 ///
-/// Stop the node first, and start none over either before this has ended. The data folder keeps its
-/// store, and a file moved-to that keeps nodes and backups from it.
-///
-/// Example: snavio move-store --from embedded:./snavio-data --to postgres://snavio@db.internal/snavio
+/// Stop the node first, and start no node over either store until the command has ended. The data folder
+/// keeps its store, and gets a file moved-to that prevents nodes and backups from using it.
 #[derive(Args)]
+#[command(after_help = "\
+Example: snavio move-store --from embedded:./snavio-data --to postgres://snavio@db.internal/snavio
+Example: snavio move-store --from embedded:/var/lib/snavio --config /etc/snavio/snavio.toml
+Example: snavio move-store --from embedded:./snavio-data --config snavio.toml --skip-damaged")]
 pub(crate) struct MoveStore {
-    /// The embedded store, as embedded:<data folder>.
+    /// The embedded store: embedded:<data folder>.
     #[arg(long)]
     from: String,
-    /// The database (store.url); a password is better kept in the configuration or in SNAVIO_STORE_URL.
+    /// The URL of the database; keep a password in the configuration or in SNAVIO_STORE_URL instead.
     #[arg(long)]
     to: Option<String>,
-    /// The configuration of the node that will serve over the database.
+    /// The configuration file of the nodes that will serve over the database.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Leave out what is damaged, and say what it was. An id whose claim is left out is free again. The registry and holds
-    /// are never left out.
+    /// Leave out damaged records and report them.
+    ///
+    /// If a claim is left out, its id is free again: the gateway accepts the id as new. The command never
+    /// leaves out registry entries or legal holds.
     #[arg(long)]
     skip_damaged: bool,
 }
 
 impl MoveStore {
-    pub(crate) async fn run(self, output: Output) -> Ended {
+    pub(crate) async fn run(self, output: Output) -> CommandResult {
         let folder = self.from.strip_prefix("embedded:").filter(|folder| !folder.is_empty());
         let folder = folder.ok_or_else(|| {
             Failure::misuse(format!("--from is {:?}; use embedded:<data folder>", self.from))
         })?;
         let to = self.database()?;
         let moved = snavio_store::move_store(Path::new(folder), &to, self.skip_damaged).await?;
-        tell(&moved, output);
+        print_moved(&moved, output);
         if output == Output::Table {
-            print_text(&next(folder));
+            print_text(&next_steps_text(folder));
         }
         Ok(())
     }
@@ -64,8 +68,8 @@ impl MoveStore {
     }
 }
 
-fn tell(moved: &Moved, output: Output) {
-    output.object(&json!({
+fn print_moved(moved: &Moved, output: Output) {
+    output.print_object(&json!({
         "registry_version": moved.registry_version,
         "registry_entries": moved.registry_entries,
         "registry_changes": moved.registry_changes,
@@ -81,12 +85,12 @@ fn tell(moved: &Moved, output: Output) {
     }));
 }
 
-/// What is left to do, said plainly.
-fn next(folder: &str) -> String {
+fn next_steps_text(folder: &str) -> String {
     format!(
-        "\nThe database has everything, and numbers go on above those of the old store.\n\
-         - start nodes with platform.key and operator.token of {folder} (platform.key_file, platform.operator_token_file)\n\
-         - what consumers held is handed out again: their receipts from before are fenced\n\
-         - then put {folder} away: it still holds the old store, and its file moved-to keeps nodes and backups from it\n"
+        "\nThe database has all data. New serials are above those of the old store.\n\
+         - Start nodes with platform.key and operator.token of {folder} (platform.key_file, platform.operator_token_file).\n\
+         - Deliveries that consumers had leased are delivered again: the receipts from before are fenced.\n\
+         - Then move {folder} to a safe place: it still has the old store, and its file moved-to prevents nodes and\n  \
+         backups from using it.\n"
     )
 }

@@ -1,4 +1,4 @@
-//! Whole lists: a node gives them page by page, and the beginning of one must not look like all of it.
+//! Reads whole lists. A node returns a list page by page, and a first page must not pass for the whole list.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -6,12 +6,13 @@ use snavio_sdk::{Api, ApiError};
 
 use crate::connection::path;
 
-/// Entries that are asked for at once: as many as a page may hold.
+/// Entries of one page: the maximum that the API allows.
 const PAGE: &str = "1000";
 
-/// All that a list has, as one page: its items, and where whatever comes later begins. `cursor` is the parameter that says
-/// where to begin; filters that are empty are left out.
-pub(super) async fn whole(
+/// Reads all pages of a list from `from` on, and returns them as one page: `items`, and in `next` the
+/// position of later entries, if the list has one. `cursor` is the name of the parameter for the position.
+/// Empty filters are left out.
+pub(super) async fn fetch_all(
     api: &Api,
     list: &str,
     filters: &[(&str, &str)],
@@ -26,7 +27,7 @@ pub(super) async fn whole(
         if let Value::Array(items) = page["items"].take() {
             all.extend(items);
         }
-        // A page may hold nothing for this caller and still not be the last one.
+        // An empty page may be followed by others: the caller may see only some of the entries.
         match page["next"].take() {
             Value::Null => return Ok(json!({ "items": all })),
             next if next == from => return Ok(json!({ "items": all, "next": next })),
@@ -35,13 +36,13 @@ pub(super) async fn whole(
     }
 }
 
-/// A list whose entries are numbered, from behind a number on.
-pub(super) async fn after(
+/// Reads all entries with numbers above `after`.
+pub(super) async fn fetch_after(
     api: &Api,
     list: &str,
     filters: &[(&str, Option<&str>)],
     after: i64,
 ) -> Result<Value, ApiError> {
     let filters: Vec<_> = filters.iter().map(|(name, value)| (*name, value.unwrap_or_default())).collect();
-    whole(api, list, &filters, ("after", after.into())).await
+    fetch_all(api, list, &filters, ("after", after.into())).await
 }

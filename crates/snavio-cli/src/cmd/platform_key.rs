@@ -9,17 +9,19 @@ use serde_json::{Value, json};
 use snavio_server::make_platform_key;
 
 use super::Failure;
-use crate::Ended;
-use crate::connection::AsOperator;
+use crate::CommandResult;
+use crate::connection::OperatorConnection;
 use crate::output::Output;
 
-/// Longer than nodes take to hear of a new platform key: what they sealed meanwhile is sealed anew after it.
-const HEARD: Duration = Duration::from_secs(6);
+/// Longer than nodes need to learn of a new platform key. Until then a node may encrypt secrets under the old
+/// key, so `rotate` repeats its request after this time to encrypt those again.
+const PROPAGATION: Duration = Duration::from_secs(6);
 
-/// Show the platform key that is in force, make one, and put it in the place of the other.
-///
-/// Example: snavio platform-key show
+/// Show, make and rotate the platform key, which encrypts secrets in the store.
 #[derive(Args)]
+#[command(after_help = "Example: snavio platform-key show
+Example: snavio platform-key new /etc/snavio/platform-2.key
+Example: snavio platform-key rotate --why 'yearly exercise'")]
 pub(crate) struct PlatformKey {
     #[command(subcommand)]
     command: Command,
@@ -27,33 +29,37 @@ pub(crate) struct PlatformKey {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show which key is in force, which ones the node knows, and what is sealed under each.
-    ///
-    /// Example: snavio platform-key show
+    /// Show the current key, the keys that the node has, and the number of secrets under each.
+    #[command(after_help = "Example: snavio platform-key show
+Example: snavio platform-key show --output json
+Example: snavio platform-key show --url https://snavio.example.com")]
     Show {
         #[command(flatten)]
-        node: AsOperator,
+        node: OperatorConnection,
     },
-    /// Make a key in a file of its own, readable by you alone.
-    ///
-    /// Example: snavio platform-key new /etc/snavio/platform-2.key
+    /// Make a key in a new file, readable by you only.
+    #[command(after_help = "Example: snavio platform-key new platform-2.key
+Example: snavio platform-key new /etc/snavio/platform-2.key
+Example: snavio platform-key new /etc/snavio/platform-2.key --output json")]
     New {
-        /// The file, which must not be there yet.
+        /// The file to write; it must not exist.
         file: PathBuf,
     },
-    /// Put the second key that all nodes know in force, and seal everything under it.
+    /// Change to the second key of the nodes, and encrypt all secrets under it.
     ///
-    /// First start every node, one after the other, with platform.second_key_file naming the new key.
-    ///
-    /// Example: snavio platform-key rotate --why "yearly exercise"
+    /// First restart every node, one after the other, with platform.second_key_file set to the file of the
+    /// new key.
+    #[command(after_help = "Example: snavio platform-key rotate
+Example: snavio platform-key rotate --why 'yearly exercise'
+Example: snavio platform-key rotate --to 5f0c1d2e3a4b5c6d")]
     Rotate {
         #[command(flatten)]
-        node: AsOperator,
-        /// The fingerprint of the key; without it, the one that the node knows and that is not in force.
+        node: OperatorConnection,
+        /// The fingerprint of the new key; without it, the key of the node that is not the current one.
         #[arg(long)]
         to: Option<String>,
-        /// Why, for the changelog.
-        #[arg(long, default_value = "")]
+        /// A note for the changelog: the reason for the change.
+        #[arg(long, default_value = "", hide_default_value = true)]
         why: String,
     },
 }
@@ -61,30 +67,33 @@ enum Command {
 const PATH: &str = "/v1/platform-key";
 
 impl PlatformKey {
-    pub(crate) async fn run(self, output: Output) -> Ended {
+    pub(crate) async fn run(self, output: Output) -> CommandResult {
         match self.command {
-            Command::Show { node } => output.object(&node.api()?.call(Method::GET, PATH, None).await?),
+            Command::Show { node } => output.print_object(&node.api()?.call(Method::GET, PATH, None).await?),
             Command::New { file } => {
                 let fingerprint = make_platform_key(&file)?;
-                output.object(&json!({ "file": file, "fingerprint": fingerprint }));
+                output.print_object(&json!({ "file": file, "fingerprint": fingerprint }));
             }
             Command::Rotate { node, to, why } => {
                 let api = node.api()?;
                 let known = api.call(Method::GET, PATH, None).await?;
-                let to = to.or_else(|| other(&known)).ok_or_else(|| {
-                    Failure::new("the node knows no other key; start it with platform.second_key_file")
+                let to = to.or_else(|| find_second_key(&known)).ok_or_else(|| {
+                    Failure::new(
+                        "the node has only the current platform key; set platform.second_key_file to the file of the \
+                         new key and restart every node",
+                    )
                 })?;
                 let body = json!({ "to": to, "why": why });
                 api.call(Method::POST, PATH, Some(&body)).await?;
-                tokio::time::sleep(HEARD).await;
-                output.object(&api.call(Method::POST, PATH, Some(&body)).await?);
+                tokio::time::sleep(PROPAGATION).await;
+                output.print_object(&api.call(Method::POST, PATH, Some(&body)).await?);
             }
         }
         Ok(())
     }
 }
 
-fn other(known: &Value) -> Option<String> {
-    let mut all = known["known"].as_array()?.iter();
-    all.find(|it| **it != known["platform_key"])?.as_str().map(str::to_owned)
+fn find_second_key(status: &Value) -> Option<String> {
+    let mut keys = status["known"].as_array()?.iter();
+    keys.find(|key| **key != status["platform_key"])?.as_str().map(str::to_owned)
 }

@@ -5,16 +5,18 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::Failure;
-use crate::Ended;
-use crate::connection::{AsOperator, path};
+use crate::CommandResult;
+use crate::connection::{OperatorConnection, path};
 use crate::output::Output;
 
-/// Look after pushes: how a receiver is, a new secret, and pushing again after it said that it is gone.
+/// Show the health of HTTP receivers, rotate push secrets and enable disabled routes.
 ///
-/// A route or subscription is named by its destination: acme/bot:pay, or acme/ledger:acme/shop:order.paid.
-///
-/// Example: snavio push status acme/ledger:acme/shop:order.paid
+/// A route is named by its destination, for example acme/bot:pay. A subscription is too, for example
+/// acme/ledger:acme/shop:order.paid.
 #[derive(Args)]
+#[command(after_help = "Example: snavio push status acme/ledger:acme/shop:order.paid
+Example: snavio push rotate acme/bot:pay --why 'the secret was in a log'
+Example: snavio push enable acme/bot:pay --why 'the hook is back'")]
 pub(crate) struct Push {
     #[command(subcommand)]
     command: Command,
@@ -22,79 +24,86 @@ pub(crate) struct Push {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show where a route pushes to, what waits, and whether its receiver is there.
-    ///
-    /// Example: snavio push status acme/bot:pay
+    /// Show the receiver of a route, its health and the deliveries that wait for it.
+    #[command(after_help = "Example: snavio push status acme/bot:pay
+Example: snavio push status acme/ledger:acme/shop:order.paid
+Example: snavio push status acme/bot:pay --output json")]
     Status {
         #[command(flatten)]
-        node: AsOperator,
-        /// The route or subscription: tenant/service:name, or tenant/service:publisher:type.
+        node: OperatorConnection,
+        /// The route or subscription: tenant/service:name, or tenant/service:publisher-tenant/publisher:type.
         destination: String,
     },
-    /// Make a new secret for a route's pushes, and show it this once. Requests are signed with both until the overlap ends.
+    /// Make a new secret for the pushes of a route.
     ///
-    /// Example: snavio push rotate acme/bot:pay --why "was in a log"
+    /// The new secret is shown once. Until the overlap ends, the gateway signs requests with both secrets.
+    #[command(after_help = "Example: snavio push rotate acme/bot:pay
+Example: snavio push rotate acme/bot:pay --why 'the secret was in a log'
+Example: snavio push rotate acme/ledger:acme/shop:order.paid --output json")]
     Rotate {
         #[command(flatten)]
-        node: AsOperator,
-        /// The route or subscription: tenant/service:name, or tenant/service:publisher:type.
+        node: OperatorConnection,
+        /// The route or subscription: tenant/service:name, or tenant/service:publisher-tenant/publisher:type.
         destination: String,
-        /// Why, for the changelog.
-        #[arg(long, default_value = "")]
+        /// A note for the changelog: the reason for the change.
+        #[arg(long, default_value = "", hide_default_value = true)]
         why: String,
     },
-    /// Push again by a route that was disabled, because its receiver answered 410 or by hand. What waited is sent.
+    /// Enable a disabled route, so that the gateway pushes the waiting deliveries.
     ///
-    /// Example: snavio push enable acme/bot:pay --why "the hook is back"
+    /// A route is disabled if its receiver answers 410 (Gone), or by hand.
+    #[command(after_help = "Example: snavio push enable acme/bot:pay
+Example: snavio push enable acme/bot:pay --why 'the hook is back'
+Example: snavio push enable acme/ledger:acme/shop:order.paid")]
     Enable {
         #[command(flatten)]
-        node: AsOperator,
-        /// The route or subscription: tenant/service:name, or tenant/service:publisher:type.
+        node: OperatorConnection,
+        /// The route or subscription: tenant/service:name, or tenant/service:publisher-tenant/publisher:type.
         destination: String,
-        /// Why, for the changelog.
-        #[arg(long, default_value = "")]
+        /// A note for the changelog: the reason for the change.
+        #[arg(long, default_value = "", hide_default_value = true)]
         why: String,
     },
 }
 
 impl Push {
-    pub(crate) async fn run(self, output: Output) -> Ended {
+    pub(crate) async fn run(self, output: Output) -> CommandResult {
         match self.command {
             Command::Status { node, destination } => {
                 let api = node.api()?;
-                let route = api.call(Method::GET, &path(&place(&destination)?, &[]), None).await?;
+                let route = api.call(Method::GET, &path(&api_segments(&destination)?, &[]), None).await?;
                 let tenant = destination.split('/').next().unwrap_or_default();
                 let queue = path(
                     &["v1", "queues", route["queue"].as_str().unwrap_or_default()],
                     &[("tenant", tenant)],
                 );
                 let queue = api.call(Method::GET, &queue, None).await?;
-                output.object(&status(&destination, &route, &queue));
+                output.print_object(&push_status(&destination, &route, &queue));
                 Ok(())
             }
             Command::Rotate { node, destination, why } => {
-                let place = [&place(&destination)?[..], &["push-secret", "rotate"]].concat();
-                let path = path(&place, &[]);
+                let segments = [&api_segments(&destination)?[..], &["push-secret", "rotate"]].concat();
+                let path = path(&segments, &[]);
                 let made = node.api()?.call(Method::POST, &path, Some(&json!({ "why": why }))).await?;
-                output.object(&made);
+                output.print_object(&made);
                 Ok(())
             }
             Command::Enable { node, destination, why } => {
-                let (api, place) = (node.api()?, place(&destination)?);
-                let mut route = api.call(Method::GET, &path(&place, &[]), None).await?;
+                let (api, segments) = (node.api()?, api_segments(&destination)?);
+                let mut route = api.call(Method::GET, &path(&segments, &[]), None).await?;
                 if let Some(members) = route.as_object_mut() {
                     members.remove("disabled");
                 }
-                let enabled = api.call(Method::PUT, &path(&place, &[("why", &why)]), Some(&route)).await?;
-                output.object(&enabled);
+                let enabled = api.call(Method::PUT, &path(&segments, &[("why", &why)]), Some(&route)).await?;
+                output.print_object(&enabled);
                 Ok(())
             }
         }
     }
 }
 
-/// What people want to know of a push, in one document.
-fn status(destination: &str, route: &Value, queue: &Value) -> Value {
+/// Joins the facts about a push from its route and its queue.
+fn push_status(destination: &str, route: &Value, queue: &Value) -> Value {
     json!({
         "destination": destination,
         "kind": route["processing"]["kind"],
@@ -114,17 +123,23 @@ fn status(destination: &str, route: &Value, queue: &Value) -> Value {
     })
 }
 
-/// Where the API has a route or subscription.
-fn place(destination: &str) -> Result<Vec<&str>, Failure> {
-    let unfit = "a destination is tenant/service:name, or tenant/service:publisher-tenant/publisher:type";
-    let parts: Vec<_> = destination.split(':').map(|it| it.split('/').collect::<Vec<_>>()).collect();
+/// The segments of the API path of a route or subscription.
+fn api_segments(destination: &str) -> Result<Vec<&str>, Failure> {
+    let parts: Vec<_> = destination.split(':').map(|part| part.split('/').collect::<Vec<_>>()).collect();
     let kind = match parts.iter().map(Vec::len).collect::<Vec<_>>()[..] {
         [2, 1] => "routes",
         [2, 2, 1] => "subscriptions",
-        _ => return Err(Failure::misuse(unfit)),
+        _ => return Err(invalid_destination(destination)),
     };
-    let place: Vec<_> = ["v1", kind].into_iter().chain(parts.into_iter().flatten()).collect();
-    if place.contains(&"") { Err(Failure::misuse(unfit)) } else { Ok(place) }
+    let segments: Vec<_> = ["v1", kind].into_iter().chain(parts.into_iter().flatten()).collect();
+    if segments.contains(&"") { Err(invalid_destination(destination)) } else { Ok(segments) }
+}
+
+fn invalid_destination(destination: &str) -> Failure {
+    Failure::misuse(format!(
+        "{destination:?} is not a destination; use tenant/service:name for a route, \
+         or tenant/service:publisher-tenant/publisher:type for a subscription"
+    ))
 }
 
 #[cfg(test)]
@@ -142,8 +157,8 @@ mod tests {
             ("acme/bot:", None),
             ("", None),
         ] {
-            let place = place(destination).map(|it| it.join("/"));
-            assert_eq!(place.ok().as_deref(), found, "{destination}");
+            let path = api_segments(destination).map(|segments| segments.join("/"));
+            assert_eq!(path.ok().as_deref(), found, "{destination}");
         }
     }
 }

@@ -9,43 +9,48 @@ use snavio_sdk::{Delivered, Delivery};
 
 use super::Failure;
 use super::ack::check_done;
-use crate::Ended;
-use crate::connection::AsService;
+use crate::CommandResult;
+use crate::connection::ServiceConnection;
 use crate::output::{Output, is_reader_gone};
 
 /// Receive deliveries from a queue.
 ///
-/// They come back when their visibility ends, unless they are acknowledged: at once with --ack, or later with
-/// `snavio ack` and the receipt shown.
-///
-/// Example: snavio receive -c credentials/acme/discord-bot.json bot-inbox --max 10 --wait 20 --ack
+/// Each delivery is leased for the visibility timeout. Acknowledge it before that ends: with --ack right
+/// after printing, or later with `snavio ack` and its receipt. Otherwise the queue delivers it again.
 #[derive(Args)]
+#[command(after_help = "Example: snavio receive -c bot.json inbox
+Example: snavio receive -c bot.json inbox --max 10 --wait 20 --ack
+Example: snavio receive -c bot.json inbox --visibility 300 --output json")]
 pub(crate) struct Receive {
     #[command(flatten)]
-    service: AsService,
-    /// The queue.
+    service: ServiceConnection,
+    /// The name of the queue.
     queue: String,
-    /// How many at most.
+    /// The maximum number of deliveries.
     #[arg(long, default_value_t = 1)]
     max: usize,
-    /// Seconds to wait for the first one.
+    /// The seconds to wait for a first delivery if the queue is empty.
     #[arg(long, default_value_t = 0)]
     wait: u64,
-    /// Seconds for which they are hidden from others.
+    /// The visibility timeout in seconds, during which no other consumer receives the deliveries.
     #[arg(long, default_value_t = bounds::VISIBILITY_DEFAULT.as_secs())]
     visibility: u64,
-    /// Acknowledge them once they are printed.
+    /// Acknowledge the deliveries after printing them.
     #[arg(long)]
     ack: bool,
 }
 
 impl Receive {
-    pub(crate) async fn run(self, output: Output) -> Ended {
+    pub(crate) async fn run(self, output: Output) -> CommandResult {
         let client = self.service.client()?;
         let (visibility, wait) = (Duration::from_secs(self.visibility), Duration::from_secs(self.wait));
         let deliveries = client.receive(&self.queue, self.max, visibility, wait).await?;
-        let items: Vec<Value> = deliveries.iter().map(item).collect();
-        output.rows(&Value::Array(items.clone()), &items, &["receipt", "attempt", "id", "command", "event"]);
+        let items: Vec<Value> = deliveries.iter().map(delivery_item).collect();
+        output.print_rows(
+            &Value::Array(items.clone()),
+            &items,
+            &["receipt", "attempt", "id", "command", "event"],
+        );
         if self.ack && is_reader_gone() {
             return Err(Failure::new(
                 "standard output was closed before all deliveries were printed; none was acknowledged",
@@ -59,18 +64,18 @@ impl Receive {
     }
 }
 
-/// A delivery with what its message says: a command, or an event's type and data.
-fn item(delivery: &Delivery) -> Value {
+/// A delivery as an item of the list, with its command or its event.
+fn delivery_item(delivery: &Delivery) -> Value {
     let mut item = json!({
         "receipt": format!("{}:{}", delivery.delivery_id, delivery.fence),
         "attempt": delivery.attempt,
         "id": delivery.message.id(),
     });
     match &delivery.message {
-        Delivered::Command(it) => item["command"] = it.command.get().into(),
-        Delivered::Event(it) => {
-            item["source"] = it.source.as_str().into();
-            item["event"] = format!("{} {}", it.event_type, it.data.get()).into();
+        Delivered::Command(delivered) => item["command"] = delivered.command.get().into(),
+        Delivered::Event(event) => {
+            item["source"] = event.source.as_str().into();
+            item["event"] = format!("{} {}", event.event_type, event.data.get()).into();
         }
     }
     item

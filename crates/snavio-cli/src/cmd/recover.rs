@@ -11,40 +11,39 @@ use snavio_store::Act;
 use snavio_store::engine::sqlite::{Contents, Kept, Recovery};
 
 use super::Failure;
-use crate::Ended;
+use crate::CommandResult;
 use crate::output::Output;
 
-/// Recover a store whose write-ahead log is damaged.
+/// Recover an embedded store with a damaged write-ahead log.
 ///
-/// Copies the store's files into a folder recovery-<time> beside them, shows which commits can be kept, asks, and changes
-/// the store only then. The node must be stopped.
-///
-/// Example: snavio recover --data ./snavio-data
-///
-/// Example: snavio recover --data ./snavio-data --keep readable --yes
+/// Stop the node first. The command copies the files of the store into a folder recovery-<time> beside them
+/// and shows the commits that it can keep. It changes the store only after you confirm.
 #[derive(Args)]
+#[command(after_help = "Example: snavio recover
+Example: snavio recover --data /var/lib/snavio
+Example: snavio recover --data /var/lib/snavio --keep readable --yes")]
 pub(crate) struct Recover {
-    /// The data folder.
+    /// The data folder of the node.
     #[arg(long, default_value = "./snavio-data")]
     data: PathBuf,
-    /// Which commits to keep, instead of those that the command proposes.
+    /// The commits to keep, instead of the command's proposal.
     #[arg(long, value_enum)]
-    keep: Option<Keep>,
-    /// Do not ask.
+    keep: Option<KeepOption>,
+    /// Change the store without asking for confirmation.
     #[arg(long)]
     yes: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Keep {
-    /// All commits that verify, before and behind the damage.
+enum KeepOption {
+    /// All commits with a correct checksum, before and after the damage.
     All,
-    /// The commits before the damage, as SQLite reads them.
+    /// The commits before the damage, which SQLite can read.
     Readable,
 }
 
 impl Recover {
-    pub(crate) fn run(self, output: Output) -> Ended {
+    pub(crate) fn run(self, output: Output) -> CommandResult {
         if !self.yes && !std::io::stdin().is_terminal() {
             return match Recovery::find_damage(&self.data)? {
                 None => {
@@ -52,7 +51,8 @@ impl Recover {
                     Ok(())
                 }
                 Some(damage) => Err(Failure::misuse(format!(
-                    "the log is {damage}; nothing was copied or changed: run recover in a terminal, or use --yes to keep what it proposes"
+                    "the log is {damage}; nothing was copied or changed: run snavio recover in a terminal to confirm, \
+                     or use --yes to keep the commits that it proposes"
                 ))),
             };
         }
@@ -62,21 +62,21 @@ impl Recover {
             return Ok(());
         };
         let kept = match self.keep {
-            Some(Keep::All) => Kept::All,
-            Some(Keep::Readable) => Kept::Readable,
+            Some(KeepOption::All) => Kept::All,
+            Some(KeepOption::Readable) => Kept::Readable,
             None => recovery.advice().ok_or_else(|| unusable(&recovery))?,
         };
-        let sound = recovery.contents(kept).is_some_and(Contents::is_sound);
-        if !sound {
+        let is_sound = recovery.contents(kept).is_some_and(Contents::is_sound);
+        if !is_sound {
             return Err(unusable(&recovery));
         }
         let proposal = proposal(&recovery, kept);
         match output {
-            Output::Table => output.object(&proposal),
+            Output::Table => output.print_object(&proposal),
             Output::Json if self.yes => {}
-            Output::Json => ask(&format!("{proposal:#}\n")),
+            Output::Json => print_question(&format!("{proposal:#}\n")),
         }
-        if !self.yes && !is_confirmed()? {
+        if !self.yes && !confirm()? {
             let copies = recovery.copies.display();
             return Err(Failure::new(format!(
                 "the store was not changed; copies of its files are in {copies}"
@@ -84,24 +84,25 @@ impl Recover {
         }
         let act = Act { who: "operator".to_owned(), why: String::new(), at: now };
         let recovered = recovery.apply(kept, act)?;
-        let done = json!({ "recovered": self.data, "kept": name(recovered.kept), "epoch": recovered.epoch });
+        let kept = kept_name(recovered.kept);
+        let done = json!({ "recovered": self.data, "kept": kept, "epoch": recovered.epoch });
         match output {
-            Output::Table => output.object(&done),
+            Output::Table => output.print_object(&done),
             Output::Json => {
                 let mut document = proposal;
                 document["recovered"] = done;
-                output.object(&document);
+                output.print_object(&document);
             }
         }
         Ok(())
     }
 
     fn report_no_damage(&self, output: Output) {
-        output.object(&json!({ "data": self.data, "damage": Value::Null }));
+        output.print_object(&json!({ "data": self.data, "damage": Value::Null }));
     }
 }
 
-fn name(kept: Kept) -> &'static str {
+fn kept_name(kept: Kept) -> &'static str {
     match kept {
         Kept::All => "all",
         Kept::Readable => "readable",
@@ -112,14 +113,14 @@ fn proposal(recovery: &Recovery, kept: Kept) -> Value {
     json!({
         "damage": recovery.damage.to_string(),
         "copies": recovery.copies,
-        "readable": contents(&recovery.readable),
-        "all": recovery.all.as_ref().map(contents),
-        "keep": name(kept),
+        "readable": contents_summary(&recovery.readable),
+        "all": recovery.all.as_ref().map(contents_summary),
+        "keep": kept_name(kept),
         "warning": recovery.warning,
     })
 }
 
-fn contents(contents: &Contents) -> Value {
+fn contents_summary(contents: &Contents) -> Value {
     if !contents.is_sound() {
         return json!({ "unusable": contents.findings });
     }
@@ -137,21 +138,22 @@ fn contents(contents: &Contents) -> Value {
 fn unusable(recovery: &Recovery) -> Failure {
     let findings = recovery.all.iter().chain([&recovery.readable]).find_map(|state| state.findings.first());
     Failure::new(format!(
-        "the log is {}; what it holds cannot be used ({}): restore the last backup into another folder (snavio restore); copies of all files are in {}",
+        "the log is {}; its commits cannot be used ({}): restore the last backup into another folder (snavio restore); \
+         copies of all files are in {}",
         recovery.damage,
         findings.map_or("it holds no other commits", String::as_str),
         recovery.copies.display(),
     ))
 }
 
-/// Standard output is for the result.
-fn ask(text: &str) {
-    // The answer counts, also where the question cannot be written.
+/// Prints to standard error: standard output is for the result.
+fn print_question(text: &str) {
+    // If the question cannot be written, the answer still decides.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-fn is_confirmed() -> Result<bool, Failure> {
-    ask("\nChange the store accordingly? [y/N] ");
+fn confirm() -> Result<bool, Failure> {
+    print_question("\nChange the store as shown? [y/N] ");
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     Ok(answer.trim().eq_ignore_ascii_case("y"))

@@ -5,50 +5,56 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use snavio_model::name::{CommandName, QueueName, ServiceName};
 
-use super::dry_run::foresee;
-use crate::Ended;
-use crate::connection::AsOperator;
+use super::dry_run::dry_run;
+use crate::CommandResult;
+use crate::connection::OperatorConnection;
 use crate::output::{Output, print_line};
 
-/// Register a route after it was proved: a probe goes through every stage, and nothing is delivered.
+/// Register a route after a dry run of a command through it.
 ///
-/// Example: snavio register-target acme/discord-bot send-message --queue bot-inbox --dead-letter-queue bot-dead
+/// The dry run passes every stage and delivers nothing. If the gateway would refuse the command, the route is
+/// not registered.
 #[derive(Args)]
+#[command(after_help = "\
+Example: snavio register-target acme/bot notify --queue inbox --dead-letter-queue dead
+Example: snavio register-target acme/bot notify --queue inbox --dead-letter-queue dead --dry-run
+Example: snavio register-target acme/ledger pay --queue pay --dead-letter-queue dead --claim strict")]
 pub(crate) struct RegisterTarget {
     #[command(flatten)]
-    node: AsOperator,
-    /// The service that takes the command, as tenant/service.
+    node: OperatorConnection,
+    /// The target that the command is for: tenant/service.
     target: ServiceName,
-    /// The command.
+    /// The name of the command.
     name: CommandName,
-    /// The queue it goes to.
+    /// The queue for the deliveries.
     #[arg(long)]
     queue: QueueName,
-    /// Where its dead letters gather.
+    /// The queue for the dead letters of the route.
     #[arg(long)]
     dead_letter_queue: QueueName,
-    /// How repeats are treated: none, or strict.
+    /// The claim policy: with strict the gateway detects duplicates, with none it does not.
     #[arg(long, default_value = "none", value_parser = ["none", "strict"])]
     claim: String,
-    /// How quickly a revoked grant must act: critical, moderate or low.
+    /// The sensitivity profile: the more critical, the sooner a revoked grant takes effect.
     #[arg(long, default_value = "moderate", value_parser = ["critical", "moderate", "low"])]
     profile: String,
-    /// When an ephemeral route ends, as RFC 3339.
+    /// The time at which the route expires, in RFC 3339; without it the route does not expire.
     #[arg(long)]
     expires_at: Option<String>,
-    /// A source to probe with, which must have its grant; without one, the target itself, as if it had one.
+    /// The source of the dry run, which must have a grant; without it, the target itself with an assumed
+    /// grant.
     #[arg(long)]
     from: Option<ServiceName>,
-    /// Only prove it.
+    /// Make only the dry run and register nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Why, for the changelog.
-    #[arg(long, default_value = "")]
+    /// A note for the changelog: the reason for the change.
+    #[arg(long, default_value = "", hide_default_value = true)]
     why: String,
 }
 
 impl RegisterTarget {
-    pub(crate) async fn run(self, output: Output) -> Ended {
+    pub(crate) async fn run(self, output: Output) -> CommandResult {
         let api = self.node.api()?;
         let route = self.route();
         let mut assume = json!({ "routes": [route] });
@@ -57,7 +63,7 @@ impl RegisterTarget {
         }
         let source = self.from.as_ref().unwrap_or(&self.target);
         let wanted = json!({ "source": source, "target": self.target, "name": self.name, "assume": assume });
-        foresee(&api, &wanted, output).await?;
+        dry_run(&api, &wanted, output).await?;
         if self.dry_run {
             return Ok(());
         }
@@ -65,7 +71,7 @@ impl RegisterTarget {
         let answer = api.call(Method::POST, "/v1/registry/apply", Some(&file)).await?;
         if output == Output::Table {
             let is_new = answer["changes"].as_array().is_some_and(|changes| !changes.is_empty());
-            let done = if is_new { "registered" } else { "registered before, nothing to change" };
+            let done = if is_new { "registered" } else { "already registered, nothing to change" };
             print_line(&format!("{done}, version {}", answer["version"]));
         }
         Ok(())

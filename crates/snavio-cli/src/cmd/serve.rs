@@ -11,45 +11,50 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Failure;
 use super::configuration::sources;
+use crate::CommandResult;
+use crate::log;
 use crate::output::print_text;
 use crate::{Ended, log};
 
 /// Run a node.
 ///
-/// Without any configuration: an embedded store in ./snavio-data, listening on 127.0.0.1:8080, a platform key
-/// and an operator token made on first start.
-///
-/// Example: snavio serve --listen 127.0.0.1:9000 --data /var/lib/snavio
-///
-/// Example: snavio serve --store postgres://snavio@db.internal/snavio
+/// Without any configuration the node uses an embedded store in ./snavio-data and listens on 127.0.0.1:8080.
+/// On its first start it makes a platform key and an operator token.
 #[derive(Args)]
+#[command(after_help = "Example: snavio serve
+Example: snavio serve --listen 127.0.0.1:9000 --data /var/lib/snavio
+Example: snavio serve --store postgres://snavio@db.internal/snavio
+Example: snavio serve --config /etc/snavio/snavio.toml --print-config")]
 pub(crate) struct Serve {
     /// The configuration file.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Where to listen (server.listen), as address:port.
+    /// The address and port to listen on (sets server.listen).
     #[arg(long)]
     listen: Option<SocketAddr>,
-    /// The data folder (store.url = embedded:<folder>).
+    /// The data folder of an embedded store (sets store.url to embedded:<folder>).
     #[arg(long, conflicts_with = "store")]
     data: Option<String>,
-    /// The engine (store.url), for example postgres://snavio@db.internal/snavio.
+    /// The URL of the store (sets store.url), for example postgres://snavio@db.internal/snavio.
     #[arg(long)]
     store: Option<String>,
-    /// What to log (log.filter), for example info,snavio::message=debug.
+    /// The log filter (sets log.filter), for example info,snavio::message=debug.
     #[arg(long)]
     log: Option<String>,
-    /// Print the effective configuration and end.
+    /// Print the effective configuration and exit.
     #[arg(long)]
     print_config: bool,
-    /// Go by the wall clock although it is behind the store's last commit, needed when it is so by an hour; over a
-    /// database go by its clock although the wall clock is more than 30 seconds away.
+    /// Start although the clocks disagree.
+    ///
+    /// Over an embedded store the node then uses the wall clock, even if it is an hour or more behind the
+    /// last commit of the store. Over a database it uses the clock of the database, even if the wall clock is
+    /// more than 30 seconds away from it.
     #[arg(long)]
     accept_clock: bool,
 }
 
 impl Serve {
-    pub(crate) async fn run(self) -> Ended {
+    pub(crate) async fn run(self) -> CommandResult {
         let sources = self.sources()?;
         if self.print_config {
             print_text(&sources.shown()?.to_string());
@@ -58,11 +63,11 @@ impl Serve {
         let config = Config::load(&sources)?;
         let log = log::start(&config)?;
         tokio::spawn(log.clone().keep_flushing());
-        without_huge_pages();
-        let node = Node::start(&config, self.accept_clock, planted()).await?;
+        disable_huge_pages();
+        let node = Node::start(&config, self.accept_clock, planted_bug()).await?;
         let stop = StopSignals::listen()?;
         let scheme = if config.server.tls.is_some() { "https" } else { "http" };
-        say(&format!(
+        print_if_read(&format!(
             "snavio {} is serving {scheme}://{}\noperator token: {}\n",
             env!("CARGO_PKG_VERSION"),
             node.address(),
@@ -72,12 +77,12 @@ impl Serve {
             () = stop.wait() => false,
             () = node.outdated() => true,
         };
-        tracing::info!("stopping: finishing what is under way");
+        tracing::info!("stopping: finishing requests in progress");
         node.stop().await;
         log.flush();
         if outdated {
             return Err(Failure::new(
-                "another node has brought the store to a layout that this version does not know; upgrade this one",
+                "another node has upgraded the store to a layout that this version does not know; upgrade this one",
             ));
         }
         Ok(())
@@ -85,7 +90,7 @@ impl Serve {
 
     fn sources(&self) -> Result<Sources, Failure> {
         let flags = [
-            ("server.listen", self.listen.map(|it| it.to_string())),
+            ("server.listen", self.listen.map(|address| address.to_string())),
             ("store.url", self.store.clone().or_else(|| Some(format!("embedded:{}", self.data.as_ref()?)))),
             ("log.filter", self.log.clone()),
         ];
@@ -93,22 +98,23 @@ impl Serve {
     }
 }
 
-/// Prints to whoever still reads: a node must not end because nobody does.
-pub(crate) fn say(text: &str) {
+/// Prints a text and ignores a failure to write it: a node must not end because its output is closed.
+pub(crate) fn print_if_read(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// Huge pages make a heap of small, short-lived things grow without end: one live byte keeps two MiB.
-fn without_huge_pages() {
+/// Disables transparent huge pages. With them a heap of small, short-lived objects grows without end, since
+/// one live byte keeps a page of two MiB.
+fn disable_huge_pages() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
-        tracing::warn!(%error, "huge pages stay on: memory may grow by a third");
+        tracing::warn!(%error, "cannot disable huge pages: memory use may grow by a third");
     }
 }
 
-/// What tells a process to stop. Listened for before a node says that it serves: whoever stops it at once must
-/// not kill it.
+/// SIGTERM and SIGINT. A node listens for them before it prints that it serves: a signal that arrives right
+/// after that line must stop the node in order, not kill it.
 pub(crate) struct StopSignals {
     term: Signal,
     interrupt: Signal,
@@ -127,9 +133,9 @@ impl StopSignals {
     }
 }
 
-/// A test build can be told to have a known bug, so that the tests prove they would notice it.
+/// The known bug that a test build has if SNAVIO_PLANT names one: it proves that the tests notice the bug.
 #[cfg(feature = "plant")]
-fn planted() -> Option<snavio_server::Plant> {
+fn planted_bug() -> Option<snavio_server::Plant> {
     match std::env::var("SNAVIO_PLANT").ok()?.as_str() {
         "acknowledge-before-commit" => Some(snavio_server::Plant::AcknowledgeBeforeCommit),
         "skip-flush" => Some(snavio_server::Plant::SkipFlush),
@@ -138,6 +144,6 @@ fn planted() -> Option<snavio_server::Plant> {
 }
 
 #[cfg(not(feature = "plant"))]
-fn planted() -> Option<snavio_server::Plant> {
+fn planted_bug() -> Option<snavio_server::Plant> {
     None
 }

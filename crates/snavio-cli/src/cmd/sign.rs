@@ -6,19 +6,20 @@ use clap::Args;
 use snavio_sdk::{Api, Client};
 
 use super::emit::MessageArguments;
-use crate::Ended;
+use crate::CommandResult;
 use crate::connection::read_credentials;
 use crate::output::print_line;
 
-/// Print a signed command without sending it, for curl and for checking a client of your own.
-///
-/// Example: snavio sign -c credentials/acme/billing.json --target discord-bot --name notify-user '{}' > message.json
+/// Print a signed command without sending it, for curl or to test a client.
 #[derive(Args)]
+#[command(after_help = "Example: snavio sign -c billing.json --target bot --name notify '{}' > message.json
+Example: snavio sign -c billing.json --target acme/bot --name notify - < payload.json
+Example: snavio sign -c billing.json --target acme/bot --name notify '{}' --explain")]
 pub(crate) struct Sign {
-    /// The file with the service's credentials.
+    /// The service's credentials file.
     #[arg(long, short = 'c', env = "SNAVIO_CREDENTIALS")]
     credentials: PathBuf,
-    /// Print the text that is signed instead.
+    /// Print the text to sign instead of the signed command.
     #[arg(long)]
     explain: bool,
     #[command(flatten)]
@@ -26,7 +27,7 @@ pub(crate) struct Sign {
 }
 
 impl Sign {
-    pub(crate) fn run(self) -> Ended {
+    pub(crate) fn run(self) -> CommandResult {
         let client = Client::new(Api::new("http://127.0.0.1", None)?, read_credentials(&self.credentials)?)?;
         let command = self.message.command()?;
         if self.explain {

@@ -4,20 +4,21 @@ use clap::Args;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::Ended;
-use crate::connection::AsOperator;
+use crate::CommandResult;
+use crate::connection::OperatorConnection;
 use crate::output::Output;
 
-/// Show how a node does, and the nodes that share its store.
-///
-/// Example: snavio status --url http://127.0.0.1:8080
+/// Show the status of a node and its fleet.
 #[derive(Args)]
+#[command(after_help = "Example: snavio status
+Example: snavio status --url https://snavio.example.com --token-file ./operator.token
+Example: snavio status --output json")]
 pub(crate) struct Status {
     #[command(flatten)]
-    node: AsOperator,
+    node: OperatorConnection,
 }
 
-/// What is told of each node.
+/// The columns of the table of nodes.
 const COLUMNS: [&str; 10] = [
     "id",
     "address",
@@ -32,25 +33,25 @@ const COLUMNS: [&str; 10] = [
 ];
 
 impl Status {
-    pub(crate) async fn run(self, output: Output) -> Ended {
+    pub(crate) async fn run(self, output: Output) -> CommandResult {
         let mut document = self.node.api()?.call(Method::GET, "/v1/status", None).await?;
         if output == Output::Json {
-            output.object(&document);
+            output.print_object(&document);
             return Ok(());
         }
         let nodes = document.as_object_mut().and_then(|members| members.remove("nodes"));
         let nodes = nodes.as_ref().and_then(Value::as_array).into_iter().flatten();
-        let nodes: Vec<_> = nodes.map(row).collect();
+        let nodes: Vec<_> = nodes.map(node_row).collect();
         flatten(&mut document, "store");
         flatten(&mut document, "chain");
-        output.object(&document);
-        output.rows(&Value::Null, &nodes, &COLUMNS);
+        output.print_object(&document);
+        output.print_rows(&Value::Null, &nodes, &COLUMNS);
         Ok(())
     }
 }
 
-/// A node as its row shows it.
-fn row(node: &Value) -> Value {
+/// Formats the members of a node for its table row.
+fn node_row(node: &Value) -> Value {
     let mut row = node.clone();
     let leads = node["leads"].as_array().into_iter().flatten().filter_map(Value::as_str);
     row["leads"] = json!(leads.collect::<Vec<_>>().join(", "));
@@ -58,7 +59,7 @@ fn row(node: &Value) -> Value {
     row
 }
 
-/// Puts the members of a member beside it, under both names.
+/// Replaces the object `name` with its members, each named `name.member`.
 fn flatten(document: &mut Value, name: &str) {
     let Some(members) = document.as_object_mut() else { return };
     let Some(Value::Object(inner)) = members.remove(name) else { return };

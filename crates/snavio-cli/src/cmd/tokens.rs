@@ -5,93 +5,99 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use snavio_model::time::Timestamp;
 
-use super::get::entries;
-use crate::Ended;
-use crate::connection::{AsOperator, path};
+use super::get::fetch_entries;
+use crate::CommandResult;
+use crate::connection::{OperatorConnection, path};
 use crate::output::Output;
 
-/// Issue, list and revoke people's tokens.
+/// Issue, list and revoke personal tokens.
 ///
-/// A token says who somebody is and what they may do, for one tenant or for all; docs/guides/identity.md has the
-/// table. Set SNAVIO_TOKEN to it, and every command that takes the operator's token takes this one.
-///
-/// Example: snavio tokens issue --person anna@acme.example --role tenant-admin --tenant acme
+/// A personal token proves who a person is and gives them a role, for one tenant or for all. The table of
+/// roles is in docs/guides/identity.md. Every command that accepts the operator's token accepts a personal
+/// token: set SNAVIO_TOKEN.
 #[derive(Args)]
+#[command(after_help = "\
+Example: snavio tokens issue --person anna@acme.example --role tenant-admin --tenant acme
+Example: snavio tokens list
+Example: snavio tokens revoke 3f29c1d07b66a1e4 --why 'anna left'")]
 pub(crate) struct Tokens {
     #[command(flatten)]
-    node: AsOperator,
+    node: OperatorConnection,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Issue a token, which is shown once.
-    ///
-    /// Example: snavio tokens issue --person otto@example.com --role auditor --days 30
+    /// Issue a token to a person and show it, only this once.
+    #[command(after_help = "Example: snavio tokens issue --person otto@example.com --role auditor --days 30
+Example: snavio tokens issue --person anna@acme.example --role tenant-admin --tenant acme
+Example: snavio tokens issue --person kim@acme.example --role accounting-ops --tenant acme")]
     Issue {
-        /// Whose it is: the name under which deeds go on the record.
+        /// The name of the person, under which the changelog and the audit log record actions.
         #[arg(long)]
         person: String,
-        /// What the person may do.
+        /// The role, which sets the permissions of the person.
         #[arg(long, value_enum)]
         role: RoleName,
-        /// For which tenant; an operator has none, an auditor without one sees everything.
+        /// The tenant of the person; an operator has none, and an auditor without one sees all tenants.
         #[arg(long)]
         tenant: Option<String>,
-        /// Days until it ends, at most 365.
+        /// The number of days until the token expires, at most 365.
         #[arg(long, default_value_t = 90)]
         days: u32,
-        /// Why, for the changelog.
-        #[arg(long, default_value = "")]
+        /// A note for the changelog: the reason for the change.
+        #[arg(long, default_value = "", hide_default_value = true)]
         why: String,
     },
-    /// List the tokens there are, without what is secret.
-    ///
-    /// Example: snavio tokens list
+    /// List the tokens, without their secrets.
+    #[command(after_help = "Example: snavio tokens list
+Example: snavio tokens list --output json
+Example: snavio tokens list --url https://snavio.example.com")]
     List,
-    /// Revoke tokens: they are good for nothing any more.
-    ///
-    /// Example: snavio tokens revoke 3f29c1d07b66a1e4 --why "anna left"
+    /// Revoke tokens.
+    #[command(after_help = "Example: snavio tokens revoke 3f29c1d07b66a1e4
+Example: snavio tokens revoke 3f29c1d07b66a1e4 --why 'anna left'
+Example: snavio tokens revoke 3f29c1d07b66a1e4 90ab12cd34ef5678 --why 'laptop stolen'")]
     Revoke {
-        /// Their ids.
+        /// The ids of the tokens.
         #[arg(required = true)]
         ids: Vec<String>,
-        /// Why, for the changelog.
-        #[arg(long, default_value = "")]
+        /// A note for the changelog: the reason for the change.
+        #[arg(long, default_value = "", hide_default_value = true)]
         why: String,
     },
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum RoleName {
-    /// Runs the platform: everything, for every tenant.
+    /// Runs the platform: may do everything, for every tenant.
     Operator,
-    /// Manages what a tenant owns.
+    /// Manages everything that a tenant owns.
     TenantAdmin,
-    /// Sees what a tenant owns.
+    /// Reads everything that a tenant owns.
     TenantViewer,
-    /// Sees what a tenant owns, and mends what went wrong with its messages.
+    /// Reads everything that a tenant owns, and repairs failed messages and conflicts.
     AccountingOps,
-    /// Sees everything of its scope, the changelog included, and changes nothing.
+    /// Reads everything in its scope, including the changelog, and changes nothing.
     Auditor,
 }
 
 impl Tokens {
-    pub(crate) async fn run(self, output: Output) -> Ended {
+    pub(crate) async fn run(self, output: Output) -> CommandResult {
         let api = self.node.api()?;
         match self.command {
             Command::Issue { person, role, tenant, days, why } => {
-                let role = role.to_possible_value().map(|it| it.get_name().to_owned());
+                let role = role.to_possible_value().map(|role| role.get_name().to_owned());
                 let body = json!({ "person": person, "role": role, "tenant": tenant, "days": days });
                 let path = path(&["v1", "tokens"], &[("why", &why)]);
-                output.object(&api.call(Method::POST, &path, Some(&body)).await?);
+                output.print_object(&api.call(Method::POST, &path, Some(&body)).await?);
             }
             Command::List => {
-                let mut items = entries(&api, "personal_token").await?;
-                items.iter_mut().for_each(with_times);
+                let mut items = fetch_entries(&api, "personal_token").await?;
+                items.iter_mut().for_each(format_times);
                 let columns = ["id", "person", "role", "tenant", "expires_at"];
-                output.rows(&Value::Array(items.clone()), &items, &columns);
+                output.print_rows(&Value::Array(items.clone()), &items, &columns);
             }
             Command::Revoke { ids, why } => {
                 let mut removed = Vec::new();
@@ -99,15 +105,15 @@ impl Tokens {
                     let path = path(&["v1", "tokens", id], &[("why", &why)]);
                     removed.push(api.call(Method::DELETE, &path, None).await?["removed"][0].take());
                 }
-                output.object(&json!({ "removed": removed }));
+                output.print_object(&json!({ "removed": removed }));
             }
         }
         Ok(())
     }
 }
 
-/// Times in words.
-fn with_times(token: &mut Value) {
+/// Replaces times in milliseconds by RFC 3339 texts.
+fn format_times(token: &mut Value) {
     for member in ["created_at", "expires_at"] {
         if let Some(at) = token[member].as_i64() {
             token[member] = Timestamp(at).to_string().into();

@@ -1,10 +1,14 @@
-//! Failures of filters with unknown names.
+//! The failure of a filter with an unknown name.
 
 use snavio_model::nearest::suggestion;
 
 use super::Failure;
 
-/// The failure of an unknown name, with the known one that is nearest.
-pub(super) fn unknown<'a>(what: &str, wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Failure {
-    Failure::new(format!("there is no {what} {wrong}{}", suggestion(wrong, known)))
+/// Suggests the known name that is nearest to the unknown one.
+pub(super) fn unknown_name<'a>(
+    kind: &str,
+    unknown: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Failure {
+    Failure::new(format!("there is no {kind} {unknown}{}", suggestion(unknown, known)))
 }

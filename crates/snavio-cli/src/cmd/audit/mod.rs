@@ -1,4 +1,5 @@
-//! `snavio audit`: whether the record is whole, who did what, and the registry as it was.
+//! `snavio audit`: verifies and shows the changelog and the audit log, and restores earlier registry
+//! versions.
 
 mod rollback;
 mod show;
@@ -6,13 +7,14 @@ mod verify;
 
 use clap::{Args, Subcommand};
 
-use crate::Ended;
+use crate::CommandResult;
 use crate::output::Output;
 
-/// Verify the registry's changelog, show who did what, compare versions and go back to one.
-///
-/// Example: snavio audit verify
+/// Verify and show the changelog, compare and roll back versions, show the audit log.
 #[derive(Args)]
+#[command(after_help = "Example: snavio audit verify
+Example: snavio audit show --kind grant
+Example: snavio audit diff 120 135")]
 pub(crate) struct Audit {
     #[command(subcommand)]
     command: Command,
@@ -29,7 +31,7 @@ enum Command {
 }
 
 impl Audit {
-    pub(crate) async fn run(self, output: Output) -> Ended {
+    pub(crate) async fn run(self, output: Output) -> CommandResult {
         match self.command {
             Command::Verify(verify) => verify.run(output).await,
             Command::Show(show) => show.run(output).await,

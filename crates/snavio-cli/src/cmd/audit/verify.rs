@@ -1,4 +1,5 @@
-//! `snavio audit verify`: this program does the verifying; a node, or a store without one, gives what is verified.
+//! `snavio audit verify`: reads the changelog and its seals from a node or from the store, and verifies them
+//! here. The node takes no part in the verification.
 
 use std::collections::VecDeque;
 
@@ -15,38 +16,43 @@ use snavio_server::changelog_public_key;
 use snavio_server::config::StoreConfig;
 use snavio_store::engine::{postgres, sqlite};
 
-use crate::Ended;
+use crate::CommandResult;
 use crate::cmd::Failure;
-use crate::cmd::configuration::StorePlace;
-use crate::connection::AsOperator;
+use crate::cmd::configuration::StoreArguments;
+use crate::connection::OperatorConnection;
 use crate::output::Output;
 
-/// Verify that no entry of the registry's changelog was removed, altered or rewritten.
+/// Verify that nobody removed, altered or rewrote a change in the changelog of the registry.
 ///
-/// Asks a running node, or with --data, --store or --config reads the store itself, beside its nodes or without any.
-/// Prints the head of the chain: note it, and give it with --head the next time. Exits with 1 and names what is
-/// wrong first, if anything is.
-///
-/// Example: snavio audit verify --public-key 5f0c… --head 9a41…
+/// The command reads from a running node. With --data, --store or --config it reads the store itself, with or
+/// without running nodes. It prints the head of the seal chain: keep it, and pass it with --head the next
+/// time. If the verification fails, the command names the first fault and exits with 1.
 #[derive(Args)]
+#[command(after_help = "Example: snavio audit verify
+Example: snavio audit verify --data /var/lib/snavio
+Example: snavio audit verify --public-key $PUBLIC_KEY --head $LAST_HEAD")]
 pub(crate) struct Verify {
     #[command(flatten)]
-    node: AsOperator,
+    node: OperatorConnection,
     #[command(flatten)]
-    place: StorePlace,
-    /// A head that was noted before: a chain without it was cut off or rewritten since.
+    store: StoreArguments,
+    /// The head from an earlier verification.
+    ///
+    /// A chain that does not contain this head was cut off or rewritten since then.
     #[arg(long)]
     head: Option<Digest>,
-    /// The key that seals are verified with, as it was noted before; several, if the platform key was changed.
-    /// Without it the node's own word is taken, or the platform key that the configuration names.
+    /// The public key from an earlier verification, to verify the seals with.
+    ///
+    /// Give the option several times if the platform key was replaced. Without it the command trusts the key
+    /// that the node returns, or uses the platform key of the configuration.
     #[arg(long)]
     public_key: Vec<PublicKey>,
 }
 
 impl Verify {
-    pub(crate) async fn run(self, output: Output) -> Ended {
+    pub(crate) async fn run(self, output: Output) -> CommandResult {
         let mut source = self.source().await?;
-        let (version, own_key, skips) = source.about().await?;
+        let (version, own_key, skips) = source.facts().await?;
         let keys = match (self.public_key.is_empty(), own_key) {
             (false, _) => self.public_key.clone(),
             (true, Some(key)) => vec![key],
@@ -57,47 +63,50 @@ impl Verify {
             }
         };
         let verifier = Verifier::new(keys.clone(), self.head, skips);
-        match walk(&source, verifier, version).await? {
+        match verify_all(&source, verifier, version).await? {
             Ok(verified) => {
-                tell(&verified, &keys, self.public_key.is_empty(), output);
+                print_verified(&verified, &keys, self.public_key.is_empty(), output);
                 Ok(())
             }
             Err(fault) => {
                 if output == Output::Json {
                     let detail = fault.to_string();
-                    output.object(&json!({ "result": "broken", "fault": fault.code(), "detail": detail }));
+                    output.print_object(
+                        &json!({ "result": "broken", "fault": fault.code(), "detail": detail }),
+                    );
                 }
                 Err(Failure::new(format!("the changelog is not whole: {fault}")))
             }
         }
     }
 
-    async fn source(&self) -> Result<Source, Failure> {
-        if !self.place.is_named() {
-            return Ok(Source::Node(self.node.api()?));
+    async fn source(&self) -> Result<ChangelogSource, Failure> {
+        if !self.store.is_named() {
+            return Ok(ChangelogSource::Node(self.node.api()?));
         }
-        let config = self.place.config()?;
-        let own = config.platform_keys.first().filter(|it| self.public_key.is_empty() && it.is_there());
+        let config = self.store.config()?;
+        let own = config.platform_keys.first();
+        let own = own.filter(|key| self.public_key.is_empty() && key.is_there());
         let key = own.map(changelog_public_key).transpose()?;
         Ok(match config.store {
             StoreConfig::Embedded { .. } => {
-                Source::Folder(sqlite::Changelog::open(&config.data_folder)?, key)
+                ChangelogSource::Folder(sqlite::Changelog::open(&config.data_folder)?, key)
             }
             StoreConfig::Postgres { url, ca_file, .. } => {
                 let options = postgres::Options { ca_file, ..postgres::Options::new(url) };
-                Source::Database(postgres::Changelog::open(&options).await?, key)
+                ChangelogSource::Database(postgres::Changelog::open(&options).await?, key)
             }
         })
     }
 }
 
-/// Goes through the whole chain and log.
-async fn walk(
-    source: &Source,
+/// Verifies all seals and all changes.
+async fn verify_all(
+    source: &ChangelogSource,
     mut verifier: Verifier,
     version: i64,
 ) -> Result<Result<Verified, Fault>, Failure> {
-    let (mut after, mut changes) = (0, Changes::default());
+    let (mut after, mut changes) = (0, ChangeReader::default());
     loop {
         let seals = source.seals(after).await?;
         let Some(last) = seals.last() else { break };
@@ -123,25 +132,25 @@ async fn walk(
     Ok(verifier.end(version))
 }
 
-/// All changes in their order, by pages that are read ahead.
+/// Reads all changes in their order, page by page.
 #[derive(Default)]
-struct Changes {
+struct ChangeReader {
     last: i64,
-    ahead: VecDeque<Evidence>,
+    page: VecDeque<Evidence>,
 }
 
-impl Changes {
-    async fn next(&mut self, source: &Source) -> Result<Option<Evidence>, Failure> {
-        if self.ahead.is_empty() {
-            self.ahead.extend(source.changes(self.last).await?);
+impl ChangeReader {
+    async fn next(&mut self, source: &ChangelogSource) -> Result<Option<Evidence>, Failure> {
+        if self.page.is_empty() {
+            self.page.extend(source.changes(self.last).await?);
         }
-        let next = self.ahead.pop_front();
+        let next = self.page.pop_front();
         self.last = next.as_ref().map_or(self.last, |change| change.version);
         Ok(next)
     }
 }
 
-fn tell(verified: &Verified, keys: &[PublicKey], on_its_word: bool, output: Output) {
+fn print_verified(verified: &Verified, keys: &[PublicKey], is_key_unproved: bool, output: Output) {
     let unsealed = verified.unsealed().map_or(Value::Null, |(first, last)| json!([first, last]));
     let mut document = json!({
         "result": "whole",
@@ -159,22 +168,23 @@ fn tell(verified: &Verified, keys: &[PublicKey], on_its_word: bool, output: Outp
             Some((first, last)) => format!("changes {first} to {last} are not sealed yet").into(),
             None => "none".into(),
         };
-        let skipped = verified.skipped.iter().map(|it| format!("versions {} to {}", it.first, it.last));
+        let skipped = verified.skipped.iter();
+        let skipped = skipped.map(|range| format!("versions {} to {}", range.first, range.last));
         document["skipped"] = match verified.skipped.is_empty() {
             true => "none".into(),
             false => format!("{}: the store was restored", skipped.collect::<Vec<_>>().join(", ")).into(),
         };
-        if on_its_word {
-            let note =
-                "the key is the store's own word; note it, and hold it against the store with --public-key";
+        if is_key_unproved {
+            let note = "the public key comes from the store itself, so it proves little; keep it, and pass it with \
+                        --public-key the next time";
             document["note"] = note.into();
         }
     }
-    output.object(&document);
+    output.print_object(&document);
 }
 
-/// Who gives what is verified.
-enum Source {
+/// The source of the changelog and the seals.
+enum ChangelogSource {
     Node(Api),
     Folder(sqlite::Changelog, Option<PublicKey>),
     Database(postgres::Changelog, Option<PublicKey>),
@@ -193,10 +203,10 @@ struct ChangesPage {
     items: Vec<Evidence>,
 }
 
-impl Source {
-    /// The registry's version, which the changelog must reach, the key by the source's own word, and what restores
-    /// skipped.
-    async fn about(&mut self) -> Result<(i64, Option<PublicKey>, Vec<Skipped>), Failure> {
+impl ChangelogSource {
+    /// The registry version, which the changelog must reach; the public key that the source itself returns;
+    /// and the versions that restores skipped.
+    async fn facts(&mut self) -> Result<(i64, Option<PublicKey>, Vec<Skipped>), Failure> {
         match self {
             Self::Node(api) => {
                 let page: Seals = get(api, "/v1/registry/seals?limit=1").await?;
@@ -210,26 +220,26 @@ impl Source {
     }
 
     async fn seals(&self, after: i64) -> Result<Vec<Seal>, Failure> {
-        const MOST: usize = bounds::SEALS_PAGE_MAX;
+        const LIMIT: usize = bounds::SEALS_PAGE_MAX;
         match self {
             Self::Node(api) => {
-                let page: Seals = get(api, &format!("/v1/registry/seals?after={after}&limit={MOST}")).await?;
-                Ok(page.items)
+                let path = format!("/v1/registry/seals?after={after}&limit={LIMIT}");
+                Ok(get::<Seals>(api, &path).await?.items)
             }
-            Self::Folder(changelog, _) => Ok(changelog.seals(after, MOST)?),
-            Self::Database(changelog, _) => Ok(changelog.seals(after, MOST).await?),
+            Self::Folder(changelog, _) => Ok(changelog.seals(after, LIMIT)?),
+            Self::Database(changelog, _) => Ok(changelog.seals(after, LIMIT).await?),
         }
     }
 
     async fn changes(&self, since: i64) -> Result<Vec<Evidence>, Failure> {
-        const MOST: usize = bounds::PAGE_MAX;
+        const LIMIT: usize = bounds::PAGE_MAX;
         let logged = match self {
             Self::Node(api) => {
-                let path = format!("/v1/registry/evidence?since={since}&limit={MOST}");
+                let path = format!("/v1/registry/evidence?since={since}&limit={LIMIT}");
                 return Ok(get::<ChangesPage>(api, &path).await?.items);
             }
-            Self::Folder(changelog, _) => changelog.logged_since(since, MOST)?,
-            Self::Database(changelog, _) => changelog.logged_since(since, MOST).await?,
+            Self::Folder(changelog, _) => changelog.logged_since(since, LIMIT)?,
+            Self::Database(changelog, _) => changelog.logged_since(since, LIMIT).await?,
         };
         Ok(logged.iter().map(LoggedChange::evidence).collect())
     }
@@ -237,6 +247,10 @@ impl Source {
 
 async fn get<T: for<'de> Deserialize<'de>>(api: &Api, path: &str) -> Result<T, Failure> {
     let document = api.call(Method::GET, path, None).await?;
-    serde_json::from_value(document)
-        .map_err(|error| Failure::of("the node's answer is not of this version", &error))
+    serde_json::from_value(document).map_err(|error| {
+        Failure::caused_by(
+            format!("cannot read the node's response to {path}; use a snavio of the node's version"),
+            &error,
+        )
+    })
 }

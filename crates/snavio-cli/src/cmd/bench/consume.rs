@@ -1,11 +1,11 @@
-//! Consumers: receive ten, acknowledge ten, again.
+//! Consumers: each receives up to ten deliveries, acknowledges them, and repeats.
 
 use memchr::memmem;
 
 use super::http::{answer, head, number};
 use super::load::{Tally, Wire};
 
-/// Deliveries asked for at once, and acknowledged at once.
+/// The most deliveries in a receive request and in the acknowledgement after it.
 const DELIVERIES: usize = 10;
 
 /// Consumes a queue over any number of connections.
@@ -14,13 +14,14 @@ pub(super) struct Consume {
     host: String,
     token: String,
     receive: Vec<u8>,
-    /// Whether a connection ends when there is nothing to receive, instead of waiting for more.
+    /// Whether a connection ends once the queue is empty, instead of waiting for more.
     until_empty: bool,
-    connections: Vec<State>,
+    connections: Vec<ConsumerState>,
 }
 
+/// The next request of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum State {
+enum ConsumerState {
     Receive,
     Acknowledge(Vec<u8>),
     Ended,
@@ -38,15 +39,15 @@ impl Consume {
             token: token.to_owned(),
             receive,
             until_empty,
-            connections: vec![State::Receive; connections],
+            connections: vec![ConsumerState::Receive; connections],
         }
     }
 
-    fn received(&self, body: &[u8]) -> State {
+    fn state_after_receive(&self, body: &[u8]) -> ConsumerState {
         match acknowledgement(body) {
-            Some(body) => State::Acknowledge(body),
-            None if self.until_empty => State::Ended,
-            None => State::Receive,
+            Some(body) => ConsumerState::Acknowledge(body),
+            None if self.until_empty => ConsumerState::Ended,
+            None => ConsumerState::Receive,
         }
     }
 }
@@ -54,12 +55,12 @@ impl Consume {
 impl Wire for Consume {
     fn request(&mut self, connection: usize, out: &mut Vec<u8>) -> bool {
         match &self.connections[connection] {
-            State::Receive => out.extend_from_slice(&self.receive),
-            State::Acknowledge(body) => {
+            ConsumerState::Receive => out.extend_from_slice(&self.receive),
+            ConsumerState::Acknowledge(body) => {
                 out.extend_from_slice(&head(&self.ack_path, &self.host, &self.token, body.len()));
                 out.extend_from_slice(body);
             }
-            State::Ended => return false,
+            ConsumerState::Ended => return false,
         }
         true
     }
@@ -75,12 +76,12 @@ impl Wire for Consume {
         let next = match &self.connections[connection] {
             _ if answer.status != 200 => {
                 tally.count(answer.status, 1);
-                State::Receive
+                ConsumerState::Receive
             }
-            State::Receive => self.received(body),
+            ConsumerState::Receive => self.state_after_receive(body),
             _ => {
                 count_outcomes(body, tally);
-                State::Receive
+                ConsumerState::Receive
             }
         };
         self.connections[connection] = next;
@@ -88,10 +89,10 @@ impl Wire for Consume {
     }
 }
 
-/// What acknowledges the deliveries of an answer; nothing if it holds none.
+/// The acknowledgement of all deliveries in a response; none if it contains no deliveries.
 fn acknowledgement(body: &[u8]) -> Option<Vec<u8>> {
     let numbers = |name: &'static str| {
-        memmem::find_iter(body, name).filter_map(move |at| number(&body[at + name.len()..]))
+        memmem::find_iter(body, name).filter_map(move |start| number(&body[start + name.len()..]))
     };
     let receipts: Vec<_> = numbers(r#""delivery_id":"#)
         .zip(numbers(r#""fence":"#))
@@ -100,7 +101,7 @@ fn acknowledgement(body: &[u8]) -> Option<Vec<u8>> {
     (!receipts.is_empty()).then(|| format!(r#"{{"receipts":[{}]}}"#, receipts.join(",")).into_bytes())
 }
 
-/// A delivery that is done counts as taken; one that was gone or fenced as refused.
+/// Counts an acknowledged delivery as accepted, and a delivery that was gone or fenced as refused.
 fn count_outcomes(body: &[u8], tally: &mut Tally) {
     for (outcome, status) in [("done", 202), ("gone", 410), ("fenced", 409)] {
         let text = format!(r#""outcome":"{outcome}""#);
@@ -116,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_received_is_acknowledged() {
+    fn received_deliveries_are_acknowledged() {
         let body =
             br#"{"deliveries":[{"attempt":1,"delivery_id":7,"fence":9},{"delivery_id":8,"fence":10}]}"#;
         let wanted = br#"{"receipts":[{"delivery_id":7,"fence":9},{"delivery_id":8,"fence":10}]}"#;

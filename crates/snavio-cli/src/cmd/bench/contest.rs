@@ -1,4 +1,5 @@
-//! Contests: ours and others in turns, so that whatever the machine does it does to all of them.
+//! Contests: Snavio and other systems in alternation, so that other load on the machine affects all of them
+//! alike.
 
 use async_trait::async_trait;
 use serde::Serialize;
@@ -7,30 +8,30 @@ use super::round::{Round, Rounds, Spread};
 use super::scenario::{Cell, Driver};
 use crate::cmd::Failure;
 
-/// Something that can be measured for a round.
+/// A system that the bench measures in rounds.
 #[async_trait]
 pub(super) trait Contestant: Send {
-    /// What it is.
+    /// The name for the report.
     fn what(&self) -> String;
-    /// With which settings, and how it is driven.
+    /// The settings and the client, for the report.
     fn how(&self) -> String;
     /// Measures one round.
     async fn round(&mut self) -> Result<Round, Failure>;
 }
 
-/// A node of ours.
-pub(super) struct Ours {
+/// A node of Snavio in one cell.
+pub(super) struct NodeContestant {
     pub(super) driver: Driver,
     pub(super) cell: Cell,
-    /// Stands before the cell's name.
-    pub(super) which: &'static str,
+    /// The text before the name of the cell.
+    pub(super) prefix: &'static str,
     pub(super) how: String,
 }
 
 #[async_trait]
-impl Contestant for Ours {
+impl Contestant for NodeContestant {
     fn what(&self) -> String {
-        format!("{}{}", self.which, self.cell.name())
+        format!("{}{}", self.prefix, self.cell.name())
     }
 
     fn how(&self) -> String {
@@ -42,7 +43,7 @@ impl Contestant for Ours {
     }
 }
 
-/// Runs everyone in turns.
+/// Runs the rounds of all contestants in alternation.
 pub(super) async fn alternate(
     contestants: &mut [&mut dyn Contestant],
     rounds: usize,
@@ -60,7 +61,7 @@ pub(super) async fn alternate(
     Ok(named.map(|(contestant, rounds)| Rounds::of(contestant.what(), contestant.how(), rounds)).collect())
 }
 
-/// Ours and others, and how they compare.
+/// The figures of several contestants and their ratios.
 #[derive(Debug, Serialize)]
 pub(super) struct Comparison {
     pub(super) title: String,
@@ -68,13 +69,13 @@ pub(super) struct Comparison {
     pub(super) ratios: Vec<Ratio>,
 }
 
-/// How many times as much ours does, round by round.
+/// The ratio of two contestants' throughput, round by round.
 #[derive(Debug, Serialize)]
 pub(super) struct Ratio {
     pub(super) ours: String,
     pub(super) theirs: String,
     pub(super) ratio: Spread,
-    /// What it should be at least.
+    /// The least ratio to reach.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) wanted: Option<f64>,
 }

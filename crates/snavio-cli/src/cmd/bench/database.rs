@@ -1,4 +1,4 @@
-//! A PostgreSQL that the bench starts: installed if missing, in a temporary folder, ended with the bench.
+//! A PostgreSQL server that the bench installs if needed, starts in a temporary folder, and ends with itself.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -7,8 +7,7 @@ use std::time::Duration;
 use snavio_testbed::Postgres;
 
 use super::process::Background;
-use super::scenario::apart;
-use super::{install, machine};
+use super::scenario::run_blocking;
 use crate::cmd::Failure;
 
 /// A running server.
@@ -18,7 +17,7 @@ pub(super) struct Database {
 }
 
 impl Database {
-    /// Starts a server with these settings besides the usual ones.
+    /// Starts a server with these settings in addition to the usual ones.
     pub(super) async fn start(settings: &'static [&'static str]) -> Result<Self, Failure> {
         let start = move || {
             install::program("initdb", "postgresql")?;
@@ -26,14 +25,14 @@ impl Database {
             let pid = server.pid().ok_or_else(|| Failure::new("PostgreSQL ended at once"))?;
             Ok(Self { server: Arc::new(server), process: Background::of(pid) })
         };
-        apart(start).await?
+        run_blocking(start).await?
     }
 
     pub(super) fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.server.port()).into()
     }
 
-    /// The settings it runs with, in one line.
+    /// The settings of the server, on one line.
     pub(super) fn settings(&self) -> String {
         self.server.settings().join(", ")
     }
@@ -42,7 +41,7 @@ impl Database {
         self.process.pid()
     }
 
-    /// Processor time of all its processes.
+    /// Processor time of all processes of the server.
     pub(super) fn processor_time(&self) -> Duration {
         machine::family_time(&[self.pid()])
     }
@@ -53,16 +52,16 @@ impl Database {
 
     /// Makes an empty database.
     pub(super) async fn make(&self, name: &str) -> Result<(), Failure> {
-        self.ask("postgres", format!("CREATE DATABASE {name}")).await.map(|_| ())
+        self.query("postgres", format!("CREATE DATABASE {name}")).await.map(|_| ())
     }
 
-    /// Runs statements in a database, and gives back what they print.
-    pub(super) async fn ask(
+    /// Runs statements in a database and returns their output.
+    pub(super) async fn query(
         &self,
         name: &'static str,
         statements: impl Into<String>,
     ) -> Result<String, Failure> {
         let (server, statements) = (Arc::clone(&self.server), statements.into());
-        Ok(apart(move || server.ask(name, &statements)).await??)
+        Ok(run_blocking(move || server.ask(name, &statements)).await??)
     }
 }

@@ -1,139 +1,158 @@
-//! Events: what more subscriptions cost, and what order costs, on both engines.
+//! The events part: the cost of additional subscriptions and of ordering, on both engines.
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use snavio_model::name::ServiceName;
 
 use super::clock;
 use super::database::Database;
 use super::http::{answer, head};
 use super::load::{Tally, Wire};
-use super::messages::{Bits, Ids, payload};
-use super::node::{Keeps, Target};
+use super::messages::{Ids, RandomBits, payload};
+use super::node::{StoreMode, Target};
 use super::round::Spread;
-use super::scenario::{Driver, Pacing, apart, run_apart};
-use crate::Ended;
+use super::scenario::{Driver, Pacing, run_blocking, run_load};
+use crate::CommandResult;
 use crate::cmd::Failure;
 use crate::output::{Output, print_error};
 
-/// Requests in flight, each with an entity of its own: its numbers come in order.
+/// Requests in flight. Each connection has its own entity, so that the numbers of an entity arrive in order.
 const IN_FLIGHT: usize = 64;
 
-/// What is measured.
+/// Events of one type under load.
 #[derive(Debug, Clone, Copy)]
-struct Case {
+struct EventCase {
     event_type: &'static str,
     subscriptions: usize,
-    /// The mode of ordering, if any.
+    /// The ordering mode, if any.
     order: Option<&'static str>,
 }
 
-const CASES: [Case; 7] = [
-    Case { event_type: "one", subscriptions: 1, order: None },
-    Case { event_type: "three", subscriptions: 3, order: None },
-    Case { event_type: "ten", subscriptions: 10, order: None },
-    Case { event_type: "lenient", subscriptions: 1, order: Some("lenient") },
-    Case { event_type: "skip", subscriptions: 1, order: Some("skip") },
-    Case { event_type: "strict", subscriptions: 1, order: Some("strict") },
-    Case { event_type: "reorder", subscriptions: 1, order: Some("reorder") },
+const CASES: [EventCase; 7] = [
+    EventCase { event_type: "one", subscriptions: 1, order: None },
+    EventCase { event_type: "three", subscriptions: 3, order: None },
+    EventCase { event_type: "ten", subscriptions: 10, order: None },
+    EventCase { event_type: "lenient", subscriptions: 1, order: Some("lenient") },
+    EventCase { event_type: "skip", subscriptions: 1, order: Some("skip") },
+    EventCase { event_type: "strict", subscriptions: 1, order: Some("strict") },
+    EventCase { event_type: "reorder", subscriptions: 1, order: Some("reorder") },
 ];
 
-/// Measures each case on each engine; within a round they take turns.
-pub(super) async fn run(rounds: usize, pacing: Pacing, output: Output) -> Ended {
-    let driver = Driver::start(Keeps::Everything, pacing).await?;
+/// Measures each case on each engine. Within a round the cases alternate.
+pub(super) async fn run(rounds: usize, pacing: Pacing, output: Output) -> CommandResult {
+    let driver = Driver::start(StoreMode::Embedded, pacing).await?;
     let mut rows = measure("embedded", &driver, rounds).await?;
     drop(driver);
     let server = Database::start(&["shared_buffers=512MB"]).await?;
     server.make("events").await?;
     let url = server.url("events");
-    let target = apart(move || Target::start_fleet(1, &url)).await??;
+    let target = run_blocking(move || Target::start_fleet(1, &url)).await??;
     let driver = Driver::over(target, pacing).await?;
     rows.extend(measure("postgresql", &driver, rounds).await?);
     let columns = ["engine", "subscriptions", "order", "events_per_second", "of_one", "p50_ms", "p99_ms"];
-    output.rows(&json!({ "events": rows }), &rows, &columns);
+    output.print_rows(&json!({ "events": rows }), &rows, &columns);
     Ok(())
 }
 
 async fn measure(engine: &str, driver: &Driver, rounds: usize) -> Result<Vec<Value>, Failure> {
-    register(driver).await?;
+    register_subscriptions(driver).await?;
     let mut figures = CASES.map(|_| Vec::new());
     for _ in 0..rounds {
         for (case, figures) in CASES.iter().zip(&mut figures) {
-            let figure = round(driver, case).await?;
+            let figure = measure_round(driver, case).await?;
             print_error(format_args!("{engine}, {}: {:.0} a second", case.event_type, figure.0));
             figures.push(figure);
         }
     }
-    let alone = figures[0].clone();
-    let row = |(case, figures): (&Case, &Vec<(f64, f64, f64)>)| {
-        let spread = Spread::of(figures.iter().map(|it| it.0)).unwrap_or_default();
-        let ratios = figures.iter().zip(&alone).map(|(it, alone)| it.0 / alone.0);
-        let ratio = Spread::of(ratios).unwrap_or_default();
-        let middle =
-            |of: fn(&(f64, f64, f64)) -> f64| Spread::of(figures.iter().map(of)).map_or(0.0, |it| it.median);
-        json!({
-            "engine": engine, "subscriptions": case.subscriptions, "order": case.order.unwrap_or("none"),
-            "events_per_second": format!("{:.0} ({:.0}–{:.0})", spread.median, spread.least, spread.most),
-            "of_one": format!("{:.2} ({:.2}–{:.2})", ratio.median, ratio.least, ratio.most),
-            "p50_ms": format!("{:.2}", middle(|it| it.1)), "p99_ms": format!("{:.2}", middle(|it| it.2)),
-        })
-    };
-    Ok(CASES.iter().zip(&figures).map(row).collect())
+    let with_one = figures[0].clone();
+    let rows = CASES.iter().zip(&figures);
+    Ok(rows.map(|(case, figures)| case_row(engine, case, figures, &with_one)).collect())
 }
 
-/// The types, and who is subscribed to them.
-async fn register(driver: &Driver) -> Result<(), Failure> {
-    let producer = &driver.cast().producer.source;
-    let subscriber = |place: usize| format!("{}/subscriber-{place}", producer.tenant());
-    let subscriptions = CASES.iter().flat_map(|case| (0..case.subscriptions).map(move |place| (case, place)));
-    let subscription = |(case, place): (&Case, usize)| {
-        let mut route = json!({
-            "target": subscriber(place), "events_of": producer, "name": case.event_type,
-            "queue": format!("{}-{place}", case.event_type), "dead_letter_queue": "dead",
-            "claim": { "policy": "event" },
-        });
-        if let Some(mode) = case.order {
-            route["order"] = json!({ "entity": "/entity", "number": "/number", "mode": mode });
-        }
-        route
-    };
+/// The table row of a case. `with_one` are the figures of the first case, to compare with.
+fn case_row(
+    engine: &str,
+    case: &EventCase,
+    figures: &[(f64, f64, f64)],
+    with_one: &[(f64, f64, f64)],
+) -> Value {
+    let spread = Spread::of(figures.iter().map(|figure| figure.0)).unwrap_or_default();
+    let ratios = figures.iter().zip(with_one).map(|(figure, one)| figure.0 / one.0);
+    let ratio = Spread::of(ratios).unwrap_or_default();
+    let p50 = Spread::of(figures.iter().map(|figure| figure.1)).unwrap_or_default();
+    let p99 = Spread::of(figures.iter().map(|figure| figure.2)).unwrap_or_default();
+    json!({
+        "engine": engine, "subscriptions": case.subscriptions, "order": case.order.unwrap_or("none"),
+        "events_per_second": format!("{:.0} ({:.0}–{:.0})", spread.median, spread.least, spread.most),
+        "of_one": format!("{:.2} ({:.2}–{:.2})", ratio.median, ratio.least, ratio.most),
+        "p50_ms": format!("{:.2}", p50.median), "p99_ms": format!("{:.2}", p99.median),
+    })
+}
+
+/// Registers the event types and their subscriptions.
+async fn register_subscriptions(driver: &Driver) -> Result<(), Failure> {
+    let producer = &driver.tenant().producer.source;
+    let subscriptions = CASES
+        .iter()
+        .flat_map(|case| (0..case.subscriptions).map(move |index| subscription(producer, case, index)));
+    let services = (0..10).map(|index| json!({ "name": subscriber(producer, index) }));
     let registry = json!({
-        "services": (0..10).map(|place| json!({ "name": subscriber(place) })).collect::<Vec<_>>(),
+        "services": services.collect::<Vec<_>>(),
         "event_types": CASES.map(|case| json!({ "owner": producer, "name": case.event_type })),
-        "subscriptions": subscriptions.map(subscription).collect::<Vec<_>>(),
+        "subscriptions": subscriptions.collect::<Vec<_>>(),
         "why": "snavio bench",
     });
     let operator = driver.target.operators()[0];
     operator.call(Method::POST, "/v1/registry/apply", Some(&registry)).await?;
-    driver.target.in_step().await
+    driver.target.wait_for_sync().await
 }
 
-/// Events a second, and their median and 99th percentile in milliseconds.
-async fn round(driver: &Driver, case: &Case) -> Result<(f64, f64, f64), Failure> {
-    let token = driver.target.token(&driver.cast().producer).await?;
-    let wire = Events::new(case, &driver.target.host, &token, driver.pacing.payload_bytes);
-    let (ran, _) = run_apart(driver.load(IN_FLIGHT, driver.pacing.time), wire).await?;
-    if ran.tally.accepted != ran.tally.answered() {
-        return Err(Failure::new(format!("{}: not all were accepted: {:?}", case.event_type, ran.tally)));
+fn subscriber(producer: &ServiceName, index: usize) -> String {
+    format!("{}/subscriber-{index}", producer.tenant())
+}
+
+fn subscription(producer: &ServiceName, case: &EventCase, index: usize) -> Value {
+    let mut route = json!({
+        "target": subscriber(producer, index), "events_of": producer, "name": case.event_type,
+        "queue": format!("{}-{index}", case.event_type), "dead_letter_queue": "dead",
+        "claim": { "policy": "event" },
+    });
+    if let Some(mode) = case.order {
+        route["order"] = json!({ "entity": "/entity", "number": "/number", "mode": mode });
     }
-    let latency = ran.latencies.percentiles();
-    let millis = |micros: u64| micros as f64 / 1000.0;
-    Ok((ran.tally.accepted as f64 / ran.elapsed.as_secs_f64(), millis(latency.p50), millis(latency.p99)))
+    route
 }
 
-/// Sends new events, made as they are sent.
+/// Returns events a second, and the median and the 99th percentile of their latency in milliseconds.
+async fn measure_round(driver: &Driver, case: &EventCase) -> Result<(f64, f64, f64), Failure> {
+    let token = driver.target.token(&driver.tenant().producer).await?;
+    let wire = Events::new(case, &driver.target.host, &token, driver.pacing.payload_bytes);
+    let (result, _) = run_load(driver.load(IN_FLIGHT, driver.pacing.time), wire).await?;
+    if result.tally.accepted != result.tally.answered() {
+        return Err(Failure::new(format!(
+            "{}: some events were not accepted: {:?}",
+            case.event_type, result.tally
+        )));
+    }
+    let latency = result.latencies.percentiles();
+    let (p50, p99) = (latency.p50 as f64 / 1000.0, latency.p99 as f64 / 1000.0);
+    Ok((result.tally.accepted as f64 / result.elapsed.as_secs_f64(), p50, p99))
+}
+
+/// The client side of new events. Each event is made right before it is sent.
 struct Events {
     event_type: &'static str,
     head: Vec<u8>,
     note: String,
-    bits: Bits,
-    /// Entities of this round only.
+    bits: RandomBits,
+    /// A random part of the entities' names, so that each round has new entities.
     run: u64,
     numbers: [u64; IN_FLIGHT],
 }
 
 impl Events {
-    fn new(case: &Case, host: &str, token: &str, payload_bytes: usize) -> Self {
-        let mut bits = Bits::new();
+    fn new(case: &EventCase, host: &str, token: &str, payload_bytes: usize) -> Self {
+        let mut bits = RandomBits::new();
         let note = String::from_utf8(payload(payload_bytes)).unwrap_or_default();
         let run = bits.next();
         let (event_type, numbers) = (case.event_type, [0; IN_FLIGHT]);
@@ -144,7 +163,7 @@ impl Events {
         events
     }
 
-    /// All have one length: numbers are text with zeros in front.
+    /// The next event of a connection. All events have one length: numbers are texts with leading zeros.
     fn body(&mut self, connection: usize) -> Vec<u8> {
         let number = self.numbers.get_mut(connection).map_or(0, |number| {
             *number += 1;
@@ -179,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_of_a_connection_are_numbered_on_and_all_of_one_length() {
+    fn events_of_a_connection_have_rising_numbers_and_one_length() {
         let mut events = Events::new(&CASES[0], "localhost", "t", 400);
         let [first, second] = [events.body(3), events.body(3)];
         assert_eq!(first.len(), second.len());

@@ -1,4 +1,4 @@
-//! One tenant floods, another sends calmly: what the flood does to the calm one's latency.
+//! The fairness part: the latency of a calm tenant while another tenant floods the node.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,22 +7,23 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::http::Ingest;
-use super::load::{Load, Ran};
-use super::machine::Watch;
+use super::load::{Load, LoadResult};
+use super::machine::LoadWatch;
 use super::messages::Ids;
-use super::node::{Cast, Policy};
+use super::node::{BenchTenant, Policy};
 use super::round::{Round, Rounds};
-use super::scenario::{Driver, apart, run_apart};
+use super::scenario::{Driver, run_blocking, run_load};
 use crate::cmd::Failure;
 
-/// The calm tenant: so many connections, each sending once in this time.
+/// The number of connections of the calm tenant.
 const CALM_CONNECTIONS: usize = 4;
+/// The interval between two messages on a connection of the calm tenant.
 const CALM_PACE: Duration = Duration::from_millis(20);
-/// Requests in flight that keep a node of two cores busy: a tenant's share of it.
+/// Requests in flight that keep a node with two cores busy: the share of one tenant.
 const SHARE_CONNECTIONS: usize = 64;
-/// The flood is ten times that.
+/// Requests in flight of a flood.
 const FLOOD_CONNECTIONS: usize = 10 * SHARE_CONNECTIONS;
-/// What the neighbour has prepared for each second.
+/// Messages that the neighbour prepares for each second.
 const NEIGHBOUR_PER_SECOND: f64 = 70_000.0;
 
 /// The calm tenant's latency, alone and beside others.
@@ -38,26 +39,25 @@ pub(super) struct Fairness {
     pub(super) p99_flood_to_share: f64,
 }
 
-/// Measures the calm tenant in turns: alone, beside a neighbour at its share, beside a flood.
+/// Measures the calm tenant alternately alone, beside a neighbour with its share, and beside a flood.
 pub(super) async fn measure(driver: &Driver, rounds: usize, time: Duration) -> Result<Fairness, Failure> {
-    let (calm, neighbour) = (driver.target.cast().await?, driver.target.cast().await?);
+    let calm = driver.target.register_tenant().await?;
+    let neighbour = driver.target.register_tenant().await?;
     let mut measured: [Vec<Round>; 3] = Default::default();
     let mut neighbours: [Vec<f64>; 3] = Default::default();
     for _ in 0..rounds {
         for (index, connections) in [0, SHARE_CONNECTIONS, FLOOD_CONNECTIONS].into_iter().enumerate() {
-            let (round, per_second) = beside(driver, &calm, &neighbour, connections, time).await?;
+            let (round, per_second) = measure_beside(driver, &calm, &neighbour, connections, time).await?;
             measured[index].push(round);
             neighbours[index].push(per_second);
         }
     }
     let [alone, share, flood] = measured;
     let how = format!("{CALM_CONNECTIONS} connections, each once in {} ms", CALM_PACE.as_millis());
-    let named = |what: &str, rounds| Rounds::of(what.to_owned(), how.clone(), rounds);
-    let alone = named("alone", alone);
-    let share = named(&format!("beside a tenant with {SHARE_CONNECTIONS} in flight"), share);
-    let flood = named(&format!("beside a flood with {FLOOD_CONNECTIONS} in flight"), flood);
-    let p99 = |rounds: &Rounds| rounds.latency_micros.p99.max(1) as f64;
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
+    let alone = Rounds::of("alone".to_owned(), how.clone(), alone);
+    let share_name = format!("beside a tenant with {SHARE_CONNECTIONS} in flight");
+    let share = Rounds::of(share_name, how.clone(), share);
+    let flood = Rounds::of(format!("beside a flood with {FLOOD_CONNECTIONS} in flight"), how, flood);
     Ok(Fairness {
         p99_flood_to_alone: p99(&flood) / p99(&alone),
         p99_flood_to_share: p99(&flood) / p99(&share),
@@ -69,11 +69,19 @@ pub(super) async fn measure(driver: &Driver, rounds: usize, time: Duration) -> R
     })
 }
 
-/// One round of the calm tenant, and what its neighbour did a second meanwhile.
-async fn beside(
+fn p99(rounds: &Rounds) -> f64 {
+    rounds.latency_micros.p99.max(1) as f64
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// Measures one round of the calm tenant, and returns it with the messages a second of its neighbour.
+async fn measure_beside(
     driver: &Driver,
-    calm: &Cast,
-    neighbour: &Cast,
+    calm: &BenchTenant,
+    neighbour: &BenchTenant,
     connections: usize,
     time: Duration,
 ) -> Result<(Round, f64), Failure> {
@@ -87,26 +95,31 @@ async fn beside(
         pace,
         stop: Some(Arc::clone(&stop)),
     };
-    let mut flood: Option<tokio::task::JoinHandle<Result<(Ran, Ingest), Failure>>> = None;
+    let mut flood: Option<tokio::task::JoinHandle<Result<(LoadResult, Ingest), Failure>>> = None;
     if connections > 0 {
         let flooding = prepare(driver, neighbour, time, NEIGHBOUR_PER_SECOND).await?;
-        flood = Some(tokio::spawn(run_apart(load(connections, time * 2, None), flooding)));
+        flood = Some(tokio::spawn(run_load(load(connections, time * 2, None), flooding)));
         tokio::time::sleep(Duration::from_millis(200).min(time)).await;
     }
-    let watch = Watch::start();
-    let (ran, _) = run_apart(load(CALM_CONNECTIONS, time, Some(CALM_PACE)), ingest).await?;
-    let mut round = Round::of(&ran);
+    let watch = LoadWatch::start();
+    let (result, _) = run_load(load(CALM_CONNECTIONS, time, Some(CALM_PACE)), ingest).await?;
+    let mut round = Round::from_load(&result);
     round.busy = watch.busy();
     stop.store(true, Ordering::Relaxed);
     let Some(flood) = flood else { return Ok((round, 0.0)) };
-    let (flooded, _) = flood.await.map_err(|error| Failure::of("the flood failed", &error))??;
+    let (flooded, _) = flood.await.map_err(|error| Failure::caused_by("the flood failed", &error))??;
     Ok((round, flooded.tally.accepted as f64 / flooded.elapsed.as_secs_f64()))
 }
 
-async fn prepare(driver: &Driver, cast: &Cast, time: Duration, per_second: f64) -> Result<Ingest, Failure> {
-    let signer = driver.signer_of(cast, Policy::Strict)?;
-    let token = driver.target.token(&cast.producer).await?;
+async fn prepare(
+    driver: &Driver,
+    tenant: &BenchTenant,
+    time: Duration,
+    per_second: f64,
+) -> Result<Ingest, Failure> {
+    let signer = driver.signer_of(tenant, Policy::Strict)?;
+    let token = driver.target.token(&tenant.producer).await?;
     let count = ((per_second * (time.as_secs_f64() + 1.0)) as usize).min(driver.pacing.messages_max);
-    let stock = apart(move || signer.prepare(count, Ids::Ordered, per_second)).await??;
+    let stock = run_blocking(move || signer.prepare(count, Ids::Ordered, per_second)).await??;
     Ok(Ingest::new(stock, 1, &driver.target.host, &token))
 }

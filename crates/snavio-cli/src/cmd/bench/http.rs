@@ -1,11 +1,11 @@
-//! As much of HTTP/1.1 as a load generator needs: requests written by hand, answers told by their length.
+//! The part of HTTP/1.1 that a load generator needs: fixed request heads, and answers with a content length.
 
 use std::ops::Range;
 
 use memchr::memmem;
 
 use super::load::{Tally, Wire};
-use super::messages::Stock;
+use super::messages::MessageStock;
 
 /// The head of a POST with a JSON body of `length` bytes.
 pub(super) fn head(path: &str, host: &str, token: &str, length: usize) -> Vec<u8> {
@@ -16,45 +16,48 @@ pub(super) fn head(path: &str, host: &str, token: &str, length: usize) -> Vec<u8
     .into_bytes()
 }
 
-/// A complete answer at the front of what was received.
+/// A complete answer at the front of the received bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) body: Range<usize>,
 }
 
-/// Reads an answer; nothing while it is incomplete.
+/// Reads an answer; none while it is incomplete.
 pub(super) fn answer(received: &[u8]) -> std::io::Result<Option<Answer>> {
     let Some(head_end) = memmem::find(received, b"\r\n\r\n") else { return Ok(None) };
     let head = &received[..head_end];
-    let status = head.get(9..12).and_then(number).and_then(|it| u16::try_from(it).ok());
-    let length = memmem::find(head, b"content-length: ").and_then(|at| number(&head[at + 16..]));
+    let status = head.get(9..12).and_then(number).and_then(|status| u16::try_from(status).ok());
+    let length = memmem::find(head, b"content-length: ").and_then(|start| number(&head[start + 16..]));
     let (Some(status), Some(length)) = (status, length) else {
-        return Err(std::io::Error::other("an answer without status or length"));
+        return Err(std::io::Error::other(format!(
+            "an answer without a status or a content-length: {}",
+            String::from_utf8_lossy(head)
+        )));
     };
     let body = head_end + 4..head_end + 4 + length;
     Ok((received.len() >= body.end).then_some(Answer { status, body }))
 }
 
-/// The number at the front of a text.
+/// Parses the number at the front of a text.
 pub(super) fn number(text: &[u8]) -> Option<usize> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     std::str::from_utf8(&text[..digits]).ok()?.parse().ok()
 }
 
-/// Sends prepared commands, one by one or in batches, until they run out.
+/// The client side of prepared commands, one by one or in batches, until they run out.
 pub(super) struct Ingest {
-    stock: Stock,
+    stock: MessageStock,
     batch: usize,
     head: Vec<u8>,
 }
 
 impl Ingest {
-    pub(super) fn new(stock: Stock, batch: usize, host: &str, token: &str) -> Self {
+    pub(super) fn new(stock: MessageStock, batch: usize, host: &str, token: &str) -> Self {
         let message = stock.message_bytes();
         let head = match batch {
             1 => head("/v1/commands", host, token, message),
-            // The brackets, and a comma before each but the first.
+            // The brackets, and a comma before each message except the first.
             _ => head("/v1/commands/batch", host, token, batch * message + batch + 1),
         };
         Self { stock, batch, head }
@@ -90,11 +93,11 @@ impl Wire for Ingest {
     }
 }
 
-/// Each entry of a batch's answer has its own status.
+/// Counts the statuses in the answer to a batch: each message has its own.
 fn count_verdicts(body: &[u8], tally: &mut Tally) {
     const STATUS: &[u8] = br#""status":"#;
-    for at in memmem::find_iter(body, STATUS) {
-        let status = number(&body[at + STATUS.len()..]).and_then(|it| u16::try_from(it).ok());
+    for start in memmem::find_iter(body, STATUS) {
+        let status = number(&body[start + STATUS.len()..]).and_then(|status| u16::try_from(status).ok());
         tally.count(status.unwrap_or(0), 1);
     }
 }
@@ -104,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_complete_with_its_body() {
+    fn answer_is_complete_with_its_body() {
         let text =
             b"HTTP/1.1 202 Accepted\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}HT";
         let found = answer(text).unwrap().unwrap();
@@ -116,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_of_a_batch_are_counted_one_by_one() {
+    fn batch_verdicts_are_counted_one_by_one() {
         let body =
             br#"{"results":[{"accepted":true,"status":202},{"status":200},{"status":202},{"status":429}]}"#;
         let mut tally = Tally::default();

@@ -1,36 +1,35 @@
-//! Latencies: gathered in a histogram, told as percentiles in microseconds.
+//! Latencies: collected in a histogram, reported as percentiles in microseconds.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Longer ones are told as this long; no request of a round may wait that long.
-const LONGEST_MICROS: u64 = 120_000_000;
+/// The highest latency of the histogram: higher ones count as this one. No request of a round can wait that
+/// long.
+const LATENCY_MICROS_MAX: u64 = 120_000_000;
 
 /// Latencies of one run.
 #[derive(Debug, Clone)]
 pub(super) struct Latencies(Histogram<u64>);
 
 impl Latencies {
-    /// No latency yet.
     pub(super) fn new() -> Self {
-        Self(Histogram::new_with_bounds(1, LONGEST_MICROS, 3).expect("these bounds are within the crate's"))
+        Self(Histogram::new_with_bounds(1, LATENCY_MICROS_MAX, 3).expect("the bounds are valid"))
     }
 
-    /// Adds one.
     pub(super) fn record(&mut self, latency: Duration) {
-        self.0.saturating_record(u64::try_from(latency.as_micros()).unwrap_or(LONGEST_MICROS).max(1));
+        self.0.saturating_record(u64::try_from(latency.as_micros()).unwrap_or(LATENCY_MICROS_MAX).max(1));
     }
 
-    /// What is told of them.
     pub(super) fn percentiles(&self) -> Percentiles {
-        let at = |percent| self.0.value_at_percentile(percent);
-        Percentiles { p50: at(50.0), p90: at(90.0), p99: at(99.0), p999: at(99.9), max: self.0.max() }
+        let [p50, p90, p99, p999] =
+            [50.0, 90.0, 99.0, 99.9].map(|percent| self.0.value_at_percentile(percent));
+        Percentiles { p50, p90, p99, p999, max: self.0.max() }
     }
 }
 
-/// Percentiles in microseconds.
+/// Percentiles of latencies in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Percentiles {
     pub(super) p50: u64,
@@ -41,21 +40,22 @@ pub(super) struct Percentiles {
 }
 
 impl Percentiles {
-    /// The median of each percentile over rounds.
+    /// The median of each percentile over several rounds, and the maximum of all rounds.
     pub(super) fn median(rounds: &[Self]) -> Self {
-        let middle = |pick: fn(&Self) -> u64| {
-            let mut values: Vec<_> = rounds.iter().map(pick).collect();
-            values.sort_unstable();
-            values.get(values.len() / 2).copied().unwrap_or(0)
-        };
         Self {
-            p50: middle(|it| it.p50),
-            p90: middle(|it| it.p90),
-            p99: middle(|it| it.p99),
-            p999: middle(|it| it.p999),
-            max: rounds.iter().map(|it| it.max).max().unwrap_or(0),
+            p50: median(rounds.iter().map(|round| round.p50)),
+            p90: median(rounds.iter().map(|round| round.p90)),
+            p99: median(rounds.iter().map(|round| round.p99)),
+            p999: median(rounds.iter().map(|round| round.p999)),
+            max: rounds.iter().map(|round| round.max).max().unwrap_or(0),
         }
     }
+}
+
+fn median(values: impl Iterator<Item = u64>) -> u64 {
+    let mut values: Vec<_> = values.collect();
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_read_off_the_histogram() {
+    fn percentiles_are_read_from_the_histogram() {
         let mut latencies = Latencies::new();
         (1..=1000).for_each(|micros| latencies.record(Duration::from_micros(micros)));
         let Percentiles { p50, p90, p99, p999, max } = latencies.percentiles();
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_of_rounds_is_taken_for_each_percentile() {
+    fn each_percentile_is_the_median_of_the_rounds() {
         let round = |p50, max| Percentiles { p50, max, ..Percentiles::default() };
         let median = Percentiles::median(&[round(5, 9), round(1, 30), round(3, 10)]);
         assert_eq!((median.p50, median.max), (3, 30));

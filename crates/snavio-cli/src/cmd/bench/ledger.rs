@@ -1,5 +1,5 @@
-//! The ledger route: what a claim for seven years costs, new, replayed and contradicted, with an empty store and a full
-//! one, on both engines.
+//! The ledger part: the cost of claims that are kept for seven years. It measures new messages, duplicates
+//! and conflicts, over an empty or a filled store, on both engines.
 
 use std::time::Duration;
 
@@ -11,24 +11,24 @@ use tokio::net::{TcpListener, TcpStream};
 use super::clock;
 use super::database::Database;
 use super::http::Ingest;
-use super::messages::{Bits, Ids, Signer};
-use super::node::{Keeps, Policy, Target};
+use super::messages::{Ids, RandomBits, Signer};
+use super::node::{Policy, StoreMode, Target};
 use super::round::Spread;
-use super::scenario::{Driver, Pacing, apart, run_apart};
-use crate::Ended;
+use super::scenario::{Driver, Pacing, run_blocking, run_load};
+use crate::CommandResult;
 use crate::cmd::Failure;
 use crate::output::{Output, print_error};
 
 /// Requests in flight.
 const IN_FLIGHT: usize = 64;
-/// Messages of a round at most: replays and conflicts are sent first without being measured.
+/// The most messages of a round. For duplicates and conflicts all of them are sent once before the measured
+/// round.
 const MESSAGES: usize = 60_000;
-/// The same through an HTTP processor, which takes a call for each.
+/// The same for rounds through an HTTP processor: each message costs a call.
 const POSTS: usize = 10_000;
 
-/// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
+enum LedgerCase {
     New,
     Replay,
     Conflict,
@@ -36,7 +36,7 @@ enum What {
     PostedReplay,
 }
 
-impl What {
+impl LedgerCase {
     const ALL: [Self; 5] = [Self::New, Self::Replay, Self::Conflict, Self::Posted, Self::PostedReplay];
 
     fn name(self) -> &'static str {
@@ -50,7 +50,7 @@ impl What {
     }
 }
 
-/// An engine by itself.
+/// One engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Engine {
     /// The embedded store.
@@ -59,36 +59,36 @@ pub(super) enum Engine {
     Postgres,
 }
 
-/// What is in the stores before, and which they are.
-pub(super) struct Stock {
+pub(super) struct Options {
+    /// The number of claims to put into the store first.
     pub(super) preload: usize,
     pub(super) ids: Vec<Ids>,
-    /// Both, if none is named.
+    /// One engine, or both.
     pub(super) engine: Option<Engine>,
 }
 
-/// Measures each kind on each engine, with so many claims in the store.
-pub(super) async fn run(stock: &Stock, rounds: usize, pacing: Pacing, output: Output) -> Ended {
-    let processor = processor().await?;
-    let preload = stock.preload;
+/// Measures each case on each engine.
+pub(super) async fn run(options: &Options, rounds: usize, pacing: Pacing, output: Output) -> CommandResult {
+    let processor = start_processor().await?;
+    let preload = options.preload;
     let mut rows = Vec::new();
-    for ids in &stock.ids {
-        if stock.engine != Some(Engine::Postgres) {
-            let driver = Driver::start(Keeps::Everything, pacing).await?;
+    for ids in &options.ids {
+        if options.engine != Some(Engine::Postgres) {
+            let driver = Driver::start(StoreMode::Embedded, pacing).await?;
             rows.extend(measure("embedded", driver, None, preload, *ids, rounds, &processor).await?);
         }
-        if stock.engine == Some(Engine::Embedded) {
+        if options.engine == Some(Engine::Embedded) {
             continue;
         }
         let server = Database::start(&["shared_buffers=512MB"]).await?;
         server.make("ledger").await?;
         let url = server.url("ledger");
-        let target = apart(move || Target::start_fleet(1, &url)).await??;
+        let target = run_blocking(move || Target::start_fleet(1, &url)).await??;
         let driver = Driver::over(target, pacing).await?;
         rows.extend(measure("postgresql", driver, Some(&server), preload, *ids, rounds, &processor).await?);
     }
     let columns = ["engine", "ids", "claims_before", "what", "per_second", "p50_ms", "p99_ms"];
-    output.rows(&json!({ "ledger": rows }), &rows, &columns);
+    output.print_rows(&json!({ "ledger": rows }), &rows, &columns);
     Ok(())
 }
 
@@ -101,34 +101,34 @@ async fn measure(
     rounds: usize,
     processor: &str,
 ) -> Result<Vec<Value>, Failure> {
-    let before = bytes(&driver, server).await?;
+    let before = store_bytes(&driver, server).await?;
     let began = clock::now();
     let progress =
         |done| print_error(format_args!("{engine}, {} ids: {done} of {preload} claims", ids.name()));
     driver.fill(Policy::Ledger, ids, preload, progress).await?;
     let filled_in = began.elapsed();
-    let grown = bytes(&driver, server).await?.saturating_sub(before);
-    post_route(&driver, processor).await?;
+    let grown = store_bytes(&driver, server).await?.saturating_sub(before);
+    register_post_route(&driver, processor).await?;
     let mut rows = Vec::new();
-    for what in What::ALL {
+    for case in LedgerCase::ALL {
         let mut figures = Vec::new();
         for _ in 0..rounds {
-            let figure = round(&driver, what, ids).await?;
+            let figure = measure_round(&driver, case, ids).await?;
             print_error(format_args!(
                 "{engine}, {} ids, {}: {:.0} a second",
                 ids.name(),
-                what.name(),
+                case.name(),
                 figure.0
             ));
             figures.push(figure);
         }
-        let spread = Spread::of(figures.iter().map(|it| it.0)).unwrap_or_default();
-        let middle =
-            |of: fn(&(f64, f64, f64)) -> f64| Spread::of(figures.iter().map(of)).map_or(0.0, |it| it.median);
+        let per_second = Spread::of(figures.iter().map(|figure| figure.0)).unwrap_or_default();
+        let p50 = Spread::of(figures.iter().map(|figure| figure.1)).unwrap_or_default();
+        let p99 = Spread::of(figures.iter().map(|figure| figure.2)).unwrap_or_default();
         rows.push(json!({
-            "engine": engine, "ids": ids.name(), "claims_before": preload, "what": what.name(),
-            "per_second": format!("{:.0} ({:.0}–{:.0})", spread.median, spread.least, spread.most),
-            "p50_ms": format!("{:.2}", middle(|it| it.1)), "p99_ms": format!("{:.2}", middle(|it| it.2)),
+            "engine": engine, "ids": ids.name(), "claims_before": preload, "what": case.name(),
+            "per_second": format!("{:.0} ({:.0}–{:.0})", per_second.median, per_second.least, per_second.most),
+            "p50_ms": format!("{:.2}", p50.median), "p99_ms": format!("{:.2}", p99.median),
         }));
     }
     if preload > 0 {
@@ -145,19 +145,19 @@ async fn measure(
     Ok(rows)
 }
 
-/// What the store takes on disk.
-async fn bytes(driver: &Driver, server: Option<&Database>) -> Result<u64, Failure> {
+/// The size of the store on disk.
+async fn store_bytes(driver: &Driver, server: Option<&Database>) -> Result<u64, Failure> {
     match server {
         Some(server) => {
-            Ok(server.ask("ledger", "SELECT pg_database_size(current_database())").await?.parse()?)
+            Ok(server.query("ledger", "SELECT pg_database_size(current_database())").await?.parse()?)
         }
         None => Ok(driver.target.store_bytes().unwrap_or_default()),
     }
 }
 
-/// A route of the ledger policy whose messages go to an HTTP processor.
-async fn post_route(driver: &Driver, processor: &str) -> Result<(), Failure> {
-    let (producer, worker) = (&driver.cast().producer.source, &driver.cast().worker.source);
+/// Registers a route with the policy `ledger` and an HTTP processor.
+async fn register_post_route(driver: &Driver, processor: &str) -> Result<(), Failure> {
+    let (producer, worker) = (&driver.tenant().producer.source, &driver.tenant().worker.source);
     let route = json!({
         "queue": "posts", "dead_letter_queue": "dead", "claim": { "policy": "ledger" },
         "processing": { "kind": "http", "url": processor, "reference": "/reference" },
@@ -166,55 +166,59 @@ async fn post_route(driver: &Driver, processor: &str) -> Result<(), Failure> {
     let operator = driver.target.operators()[0];
     operator.call(Method::PUT, &format!("/v1/routes/{worker}/post"), Some(&route)).await?;
     operator.call(Method::PUT, "/v1/grants", Some(&grant)).await?;
-    driver.target.in_step().await?;
-    // The courier looks for new routes now and then.
+    driver.target.wait_for_sync().await?;
+    // Give the courier time to find the new route: it looks for new routes at intervals.
     tokio::time::sleep(Duration::from_secs(1)).await;
     Ok(())
 }
 
-/// Messages a second, and their median and 99th percentile in milliseconds.
-async fn round(driver: &Driver, what: What, ids: Ids) -> Result<(f64, f64, f64), Failure> {
-    let is_post = matches!(what, What::Posted | What::PostedReplay);
+/// Returns messages a second, and the median and the 99th percentile of their latency in milliseconds.
+async fn measure_round(driver: &Driver, case: LedgerCase, ids: Ids) -> Result<(f64, f64, f64), Failure> {
+    let is_post = matches!(case, LedgerCase::Posted | LedgerCase::PostedReplay);
     let command = if is_post { "post" } else { Policy::Ledger.command() };
-    let (producer, worker) = (&driver.cast().producer, driver.cast().worker.source.as_str());
+    let (producer, worker) = (&driver.tenant().producer, driver.tenant().worker.source.as_str());
     let signer = Signer::new(producer, worker, command, driver.pacing.payload_bytes)?;
     let count = if is_post { POSTS } else { MESSAGES };
-    let (seed, ids_from) = (Bits::new().next(), clock::wall());
+    let (seed, ids_from) = (RandomBits::new().next(), clock::wall());
     let stock = |signer: Signer| async move {
-        apart(move || signer.prepare_seeded(count, ids, 20_000.0, ids_from, seed)).await?
+        run_blocking(move || signer.prepare_seeded(count, ids, 20_000.0, ids_from, seed)).await?
     };
     let send = async |signer: Signer, time: Duration| {
         let token = driver.target.token(producer).await?;
         let ingest = Ingest::new(stock(signer).await?, 1, &driver.target.host, &token);
-        run_apart(driver.load(IN_FLIGHT, time), ingest).await.map(|(ran, _)| ran)
+        run_load(driver.load(IN_FLIGHT, time), ingest).await.map(|(result, _)| result)
     };
-    let (time, enough) = (driver.pacing.time, Duration::from_secs(120));
-    let ran = match what {
-        What::New | What::Posted => send(signer, time).await?,
-        What::Replay | What::PostedReplay => {
-            send(signer.clone(), enough).await?;
+    let (time, first_time_max) = (driver.pacing.time, Duration::from_secs(120));
+    let result = match case {
+        LedgerCase::New | LedgerCase::Posted => send(signer, time).await?,
+        LedgerCase::Replay | LedgerCase::PostedReplay => {
+            send(signer.clone(), first_time_max).await?;
             send(signer, time).await?
         }
-        What::Conflict => {
-            send(signer.clone(), enough).await?;
-            send(signer.saying_otherwise(), time).await?
+        LedgerCase::Conflict => {
+            send(signer.clone(), first_time_max).await?;
+            send(signer.with_other_content(), time).await?
         }
     };
-    let wanted = match what {
-        What::New | What::Posted => ran.tally.accepted,
-        What::Replay | What::PostedReplay => ran.tally.duplicate,
-        What::Conflict => ran.tally.refused.get(&409).copied().unwrap_or_default(),
+    let expected = match case {
+        LedgerCase::New | LedgerCase::Posted => result.tally.accepted,
+        LedgerCase::Replay | LedgerCase::PostedReplay => result.tally.duplicate,
+        LedgerCase::Conflict => result.tally.refused.get(&409).copied().unwrap_or_default(),
     };
-    if wanted != ran.tally.answered() {
-        return Err(Failure::new(format!("{}: not all were answered so: {:?}", what.name(), ran.tally)));
+    if expected != result.tally.answered() {
+        return Err(Failure::new(format!(
+            "{}: some messages had another outcome: {:?}",
+            case.name(),
+            result.tally
+        )));
     }
-    let latency = ran.latencies.percentiles();
-    let millis = |micros: u64| micros as f64 / 1000.0;
-    Ok((wanted as f64 / ran.elapsed.as_secs_f64(), millis(latency.p50), millis(latency.p99)))
+    let latency = result.latencies.percentiles();
+    let (p50, p99) = (latency.p50 as f64 / 1000.0, latency.p99 as f64 / 1000.0);
+    Ok((expected as f64 / result.elapsed.as_secs_f64(), p50, p99))
 }
 
-/// A processor that is done at once: what is measured is the gateway.
-async fn processor() -> Result<String, Failure> {
+/// Starts a processor that responds at once, so that the figures are of the gateway. Returns its URL.
+async fn start_processor() -> Result<String, Failure> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let url = format!("http://{}/post", listener.local_addr()?);
     tokio::spawn(async move {
@@ -246,12 +250,12 @@ async fn answer_all(mut stream: TcpStream) -> Option<()> {
     }
 }
 
-/// Where the first request ends, if it is all there.
+/// The end of the first request, once all of it was received.
 pub(super) fn request_end(received: &[u8]) -> Option<usize> {
-    let head = received.windows(4).position(|it| it == b"\r\n\r\n")? + 4;
+    let head = received.windows(4).position(|bytes| bytes == b"\r\n\r\n")? + 4;
     let text = std::str::from_utf8(&received[..head]).ok()?.to_ascii_lowercase();
-    let length = text.split("content-length:").nth(1).and_then(|it| it.split("\r\n").next());
-    let length: usize = length.and_then(|it| it.trim().parse().ok()).unwrap_or(0);
+    let length = text.split("content-length:").nth(1).and_then(|rest| rest.split("\r\n").next());
+    let length: usize = length.and_then(|length| length.trim().parse().ok()).unwrap_or(0);
     (received.len() >= head + length).then_some(head + length)
 }
 
@@ -260,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_ends_with_its_body() {
+    fn request_ends_with_its_body() {
         let request = b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabcPOST";
         assert_eq!(request_end(request), Some(request.len() - 4));
         assert_eq!(request_end(&request[..30]), None);

@@ -1,7 +1,8 @@
 //! A closed-loop load generator: one thread, plain sockets, one epoll.
 //!
-//! It shares the machine with the server it measures, so it does as little as it can: each connection sends a
-//! request, waits for its answer and sends the next. What goes over the wire is a [`Wire`]'s affair.
+//! The generator shares the machine with the server under load, so it uses little processor time. Each
+//! connection sends a request, waits for its answer and sends the next. A [`Wire`] writes the requests and
+//! reads the answers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{ErrorKind, Read, Write};
@@ -17,25 +18,26 @@ use rustix::fs::Timespec;
 use super::clock;
 use super::latency::Latencies;
 
-/// Answers that are still under way when the time is over get this long.
+/// The longest wait for outstanding answers after the end of the load.
 const DRAIN_MAX: Duration = Duration::from_secs(15);
-/// Bytes that one read may take.
+/// The most bytes of one read.
 const READ_BYTES: usize = 256 * 1024;
-/// Events taken from the kernel at once.
+/// The most events of one call to epoll.
 const EVENTS_MAX: usize = 1024;
 
-/// A protocol, from the client's side.
+/// The client side of a protocol.
 pub(super) trait Wire: Send {
-    /// Greets the server on a new connection, before anything is measured.
+    /// Greets the server on a new connection, before the measurement.
     fn greet(&mut self, stream: &mut TcpStream) -> std::io::Result<()> {
         let _ = stream;
         Ok(())
     }
 
-    /// Writes the connection's next request; false when there is nothing more to send on it.
+    /// Writes the next request of a connection; false if the connection has nothing more to send.
     fn request(&mut self, connection: usize, out: &mut Vec<u8>) -> bool;
 
-    /// Takes the answer at the front of what was received and says its length; nothing while it is incomplete.
+    /// Counts the answer at the front of the received bytes and returns its length; none while it is
+    /// incomplete.
     fn answer(
         &mut self,
         connection: usize,
@@ -44,19 +46,17 @@ pub(super) trait Wire: Send {
     ) -> std::io::Result<Option<usize>>;
 }
 
-/// What became of the messages.
+/// The number of messages by outcome.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Tally {
-    /// Taken, and new.
     pub(super) accepted: u64,
-    /// Seen before.
     pub(super) duplicate: u64,
-    /// Refused, by status.
+    /// Refused messages by HTTP status.
     pub(super) refused: BTreeMap<u16, u64>,
 }
 
 impl Tally {
-    /// All messages that were answered.
+    /// All messages with an answer.
     pub(super) fn answered(&self) -> u64 {
         self.accepted + self.duplicate + self.refused.values().sum::<u64>()
     }
@@ -71,43 +71,43 @@ impl Tally {
     }
 }
 
-/// How much load, for how long.
+/// The amount and the length of a load.
 #[derive(Debug, Clone)]
 pub(super) struct Load {
-    /// Connections go to these in turns.
+    /// The connections are spread evenly over these addresses.
     pub(super) addresses: Vec<SocketAddr>,
     pub(super) connections: usize,
     pub(super) time: Duration,
-    /// Each connection sends at most once in this time.
+    /// The shortest interval between two requests on a connection.
     pub(super) pace: Option<Duration>,
-    /// Ends the load early when set.
+    /// Ends the load early if it becomes true.
     pub(super) stop: Option<Arc<AtomicBool>>,
 }
 
-/// What a load came to.
+/// The figures of a load.
 #[derive(Debug, Clone)]
-pub(super) struct Ran {
+pub(super) struct LoadResult {
     /// From the first request to the last answer.
     pub(super) elapsed: Duration,
     /// Processor time of the generator's thread.
     pub(super) processor: Duration,
     pub(super) tally: Tally,
     pub(super) latencies: Latencies,
-    /// Connections that broke, or whose last answer never came.
+    /// Connections that broke or did not get their last answer.
     pub(super) broken: u64,
 }
 
 /// Runs the load on the calling thread.
-pub(super) fn run(load: &Load, wire: &mut dyn Wire) -> std::io::Result<Ran> {
+pub(super) fn run(load: &Load, wire: &mut dyn Wire) -> std::io::Result<LoadResult> {
     let mut generator = Generator::connect(load, wire)?;
-    let (began, used) = (clock::now(), clock::of_this_thread());
+    let (began, used) = (clock::now(), clock::thread_time());
     generator.drive(load, wire, began)?;
-    Ok(Ran {
+    Ok(LoadResult {
         elapsed: generator.last_answer.saturating_duration_since(began).max(Duration::from_micros(1)),
-        processor: clock::of_this_thread().saturating_sub(used),
+        processor: clock::thread_time().saturating_sub(used),
         tally: generator.tally,
         latencies: generator.latencies,
-        broken: generator.broken + generator.under_way as u64,
+        broken: generator.broken + generator.awaiting as u64,
     })
 }
 
@@ -117,18 +117,20 @@ struct Connection {
     written: usize,
     received: Vec<u8>,
     sent_at: Instant,
-    blocked: bool,
-    under_way: bool,
-    broken: bool,
+    /// Whether the socket takes no more bytes for now.
+    is_blocked: bool,
+    is_awaiting: bool,
+    is_broken: bool,
 }
 
 struct Generator {
     epoll: OwnedFd,
     connections: Vec<Connection>,
-    /// Connections that wait for their next turn, in the order of their turns.
+    /// Connections that wait for the time of their next request, in the order of these times.
     paced: VecDeque<(Instant, usize)>,
     buffer: Vec<u8>,
-    under_way: usize,
+    /// The number of connections that await an answer.
+    awaiting: usize,
     broken: u64,
     tally: Tally,
     latencies: Latencies,
@@ -150,7 +152,7 @@ impl Generator {
             connections,
             paced: VecDeque::new(),
             buffer: vec![0; READ_BYTES],
-            under_way: 0,
+            awaiting: 0,
             broken: 0,
             tally: Tally::default(),
             latencies: Latencies::new(),
@@ -164,25 +166,26 @@ impl Generator {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         loop {
             let now = clock::now();
-            let stopped = load.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed));
-            let sending = now < end && !stopped;
-            if sending {
+            let is_stopped = load.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed));
+            let is_sending = now < end && !is_stopped;
+            if is_sending {
                 self.send_due(wire, now);
             }
-            let finished = self.under_way == 0 && (!sending || self.paced.is_empty());
-            if finished || now >= end + DRAIN_MAX {
+            let is_finished = self.awaiting == 0 && (!is_sending || self.paced.is_empty());
+            if is_finished || now >= end + DRAIN_MAX {
                 return Ok(());
             }
-            self.wait(&mut events, self.patience(now, end, sending))?;
+            self.wait(&mut events, self.wait_time(now, end, is_sending))?;
             for event in events.drain(..) {
                 let event: Event = event;
                 let index = usize::try_from(event.data.u64()).unwrap_or(0);
-                self.serve(index, load, wire, end, stopped);
+                self.serve(index, load, wire, end, is_stopped);
             }
         }
     }
 
-    /// The first request of each connection; paced ones are spread over their first turn.
+    /// Sends the first request of each connection. With a pace the first requests are spread over one
+    /// interval.
     fn begin(&mut self, load: &Load, wire: &mut dyn Wire, began: Instant) {
         for index in 0..self.connections.len() {
             match load.pace {
@@ -204,26 +207,26 @@ impl Generator {
         }
     }
 
-    fn patience(&self, now: Instant, end: Instant, sending: bool) -> Duration {
-        let until = if sending { end } else { end + DRAIN_MAX };
-        let due = self.paced.front().filter(|_| sending).map_or(until, |(due, _)| *due);
-        // A stop that is asked for from outside is noticed within this time.
+    fn wait_time(&self, now: Instant, end: Instant, is_sending: bool) -> Duration {
+        let until = if is_sending { end } else { end + DRAIN_MAX };
+        let due = self.paced.front().filter(|_| is_sending).map_or(until, |(due, _)| *due);
+        // The upper bound is the time within which the generator notices `stop`.
         due.min(until).saturating_duration_since(now).min(Duration::from_millis(100))
     }
 
-    fn wait(&self, events: &mut Vec<Event>, patience: Duration) -> std::io::Result<()> {
-        let patience = Timespec {
-            tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(patience.subsec_nanos()),
+    fn wait(&self, events: &mut Vec<Event>, time: Duration) -> std::io::Result<()> {
+        let time = Timespec {
+            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(time.subsec_nanos()),
         };
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), Some(&patience)) {
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), Some(&time)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn serve(&mut self, index: usize, load: &Load, wire: &mut dyn Wire, end: Instant, stopped: bool) {
-        if self.connections[index].broken {
+    fn serve(&mut self, index: usize, load: &Load, wire: &mut dyn Wire, end: Instant, is_stopped: bool) {
+        if self.connections[index].is_broken {
             return;
         }
         let flushed = self.flush(index);
@@ -237,7 +240,7 @@ impl Generator {
                     let due = (self.connections[index].sent_at + pace).max(self.last_answer);
                     self.paced.push_back((due, index));
                 }
-                None if self.last_answer < end && !stopped => self.send(index, wire),
+                None if self.last_answer < end && !is_stopped => self.send(index, wire),
                 None => {}
             },
             Err(_) => self.give_up(index),
@@ -257,18 +260,18 @@ impl Generator {
         }
     }
 
-    /// Whether the answer that the connection waits for is complete.
+    /// Counts the answer to the connection's request, if it is complete. Returns whether it was.
     fn take_answer(&mut self, index: usize, wire: &mut dyn Wire) -> std::io::Result<bool> {
         let connection = &mut self.connections[index];
-        if !connection.under_way {
+        if !connection.is_awaiting {
             return Ok(false);
         }
         let Some(length) = wire.answer(index, &connection.received, &mut self.tally)? else {
             return Ok(false);
         };
         connection.received.drain(..length);
-        connection.under_way = false;
-        self.under_way -= 1;
+        connection.is_awaiting = false;
+        self.awaiting -= 1;
         self.last_answer = clock::now();
         self.latencies.record(self.last_answer.saturating_duration_since(connection.sent_at));
         Ok(true)
@@ -282,20 +285,20 @@ impl Generator {
             return;
         }
         connection.sent_at = clock::now();
-        connection.under_way = true;
-        self.under_way += 1;
+        connection.is_awaiting = true;
+        self.awaiting += 1;
         if self.flush(index).is_err() {
             self.give_up(index);
         }
     }
 
-    /// Writes what the socket takes, and asks to be told when it takes more.
+    /// Writes as much as the socket takes, and has epoll report when it takes more.
     fn flush(&mut self, index: usize) -> std::io::Result<()> {
         let connection = &mut self.connections[index];
-        let blocked = connection.write()?;
-        if blocked != connection.blocked {
-            connection.blocked = blocked;
-            let flags = if blocked { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+        let is_blocked = connection.write()?;
+        if is_blocked != connection.is_blocked {
+            connection.is_blocked = is_blocked;
+            let flags = if is_blocked { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
             epoll::modify(&self.epoll, &connection.stream, EventData::new_u64(index as u64), flags)?;
         }
         Ok(())
@@ -303,15 +306,15 @@ impl Generator {
 
     fn give_up(&mut self, index: usize) {
         let connection = &mut self.connections[index];
-        if connection.broken {
+        if connection.is_broken {
             return;
         }
-        connection.broken = true;
+        connection.is_broken = true;
         self.broken += 1;
-        if std::mem::take(&mut connection.under_way) {
-            self.under_way -= 1;
+        if std::mem::take(&mut connection.is_awaiting) {
+            self.awaiting -= 1;
         }
-        // Closing it is what matters; it may be closed already.
+        // Both calls may fail because the connection is already closed.
         let _ = epoll::delete(&self.epoll, &connection.stream);
         let _ = connection.stream.shutdown(std::net::Shutdown::Both);
     }
@@ -329,13 +332,13 @@ impl Connection {
             written: 0,
             received: Vec::new(),
             sent_at: clock::now(),
-            blocked: false,
-            under_way: false,
-            broken: false,
+            is_blocked: false,
+            is_awaiting: false,
+            is_broken: false,
         })
     }
 
-    /// Writes on; true when the socket takes no more for now.
+    /// Continues to write the request; true if the socket takes no more for now.
     fn write(&mut self) -> std::io::Result<bool> {
         while self.written < self.out.len() {
             match self.stream.write(&self.out[self.written..]) {

@@ -1,4 +1,4 @@
-//! Memory: under full load over time, and with many connections that do nothing.
+//! The memory parts: under full load over time, and with many idle connections.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,17 +12,16 @@ use serde::Serialize;
 use super::messages::Ids;
 use super::node::Policy;
 use super::round::Spread;
-use super::scenario::{Cell, Driver, apart};
-use super::{clock, machine};
+use super::scenario::{Cell, Driver, run_blocking};
 use crate::cmd::Failure;
 
-/// Between two looks at the server's memory.
+/// The interval between two samples of the server's memory.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
-/// The stretches at both ends that are compared.
+/// The most samples in the periods at the start and at the end, which are compared.
 const STRETCH_SAMPLES: usize = 60;
-/// Connections that consume between two rounds of load, so that what grows is not what waits.
+/// Connections that empty the queue between two rounds, so that memory does not grow by waiting deliveries.
 const CONSUMERS: usize = 16;
-/// Files that the bench and the server have open besides their connections.
+/// Open files of the bench and of the server other than these connections.
 const OTHER_FILES: u64 = 1_000;
 
 /// The server's resident memory under load, in MiB.
@@ -33,14 +32,17 @@ pub(super) struct MemoryOverTime {
     pub(super) at_start_mib: f64,
     pub(super) first: Spread,
     pub(super) last: Spread,
-    /// How many samples `first` and `last` are of.
+    /// The number of samples in `first` and in `last`.
     pub(super) stretch_samples: usize,
     pub(super) samples_mib: Vec<f64>,
 }
 
-/// Loads the node for so long, consuming what was sent after each round.
-pub(super) async fn over_time(driver: &mut Driver, time: Duration) -> Result<MemoryOverTime, Failure> {
-    let pid = driver.target.pid().ok_or_else(|| Failure::new("the server's process is not known"))?;
+/// Loads the node for `time`. After each round it consumes the waiting deliveries.
+pub(super) async fn measure_over_time(
+    driver: &mut Driver,
+    time: Duration,
+) -> Result<MemoryOverTime, Failure> {
+    let pid = driver.target.pid().ok_or_else(unknown_process)?;
     let at_start = resident_mib(pid)?;
     let cell = Cell { policy: Policy::Strict, batch: 10, connections: 64, ids: Ids::Ordered, consume: true };
     let stop = Arc::new(AtomicBool::new(false));
@@ -52,7 +54,7 @@ pub(super) async fn over_time(driver: &mut Driver, time: Duration) -> Result<Mem
         driver.consume(cell.policy, CONSUMERS).await?;
     }
     stop.store(true, Ordering::Relaxed);
-    let samples = sampler.await.map_err(|error| Failure::of("memory was not sampled", &error))?;
+    let samples = sampler.await.map_err(|error| Failure::caused_by("memory was not sampled", &error))?;
     let stretch = STRETCH_SAMPLES.min(samples.len() / 4).max(1).min(samples.len());
     let spread = |samples: &[f64]| Spread::of(samples.iter().copied()).unwrap_or_default();
     Ok(MemoryOverTime {
@@ -66,6 +68,10 @@ pub(super) async fn over_time(driver: &mut Driver, time: Duration) -> Result<Mem
     })
 }
 
+fn unknown_process() -> Failure {
+    Failure::new("the process of the node at --url is not known: give its id with --server-pid")
+}
+
 async fn sample(pid: u32, stop: Arc<AtomicBool>) -> Vec<f64> {
     let mut samples = Vec::new();
     while !stop.load(Ordering::Relaxed) {
@@ -76,22 +82,24 @@ async fn sample(pid: u32, stop: Arc<AtomicBool>) -> Vec<f64> {
 }
 
 fn resident_mib(pid: u32) -> Result<f64, Failure> {
-    let bytes = machine::resident_bytes(pid).ok_or_else(|| Failure::new("the server has ended"))?;
+    let bytes = machine::resident_bytes(pid);
+    let bytes = bytes.ok_or_else(|| Failure::new(format!("the server process {pid} has ended")))?;
     Ok(bytes as f64 / f64::from(1 << 20))
 }
 
-/// What connections that do nothing cost.
+/// The memory of idle connections.
 #[derive(Debug, Serialize)]
 pub(super) struct IdleConnections {
     pub(super) connections: usize,
-    /// Those that were still open at the end.
+    /// The number of connections that were still open at the end.
     pub(super) open: usize,
     pub(super) before_mib: f64,
     pub(super) with_mib: f64,
     pub(super) kib_per_connection: f64,
 }
 
-/// Lets this process, and the servers it starts from now on, have so many connections.
+/// Raises the limit on open files of this process, and of the servers that it starts afterwards, for `count`
+/// connections.
 pub(super) fn allow_connections(count: usize) -> Result<(), Failure> {
     let wanted = count as u64 + OTHER_FILES;
     let limit = getrlimit(Resource::Nofile);
@@ -100,21 +108,25 @@ pub(super) fn allow_connections(count: usize) -> Result<(), Failure> {
     }
     if limit.maximum.is_some_and(|most| most < wanted) {
         return Err(Failure::new(format!(
-            "{count} connections need ulimit -n {wanted}; it cannot be raised"
+            "{count} connections need {wanted} open files, which is above the hard limit: raise it (ulimit -Hn {wanted})"
         )));
     }
     setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum })?;
     Ok(())
 }
 
-/// Opens connections that ask once whether the node lives, and then stay.
-pub(super) async fn with_idle_connections(driver: &Driver, count: usize) -> Result<IdleConnections, Failure> {
-    let pid = driver.target.pid().ok_or_else(|| Failure::new("the server's process is not known"))?;
+/// Opens connections that send one request for `/livez` and then stay idle.
+pub(super) async fn measure_idle_connections(
+    driver: &Driver,
+    count: usize,
+) -> Result<IdleConnections, Failure> {
+    let pid = driver.target.pid().ok_or_else(unknown_process)?;
     let before = resident_mib(pid)?;
     let (address, host) = (driver.target.address, driver.target.host.clone());
     let open = move || (0..count).map(|_| open_idle(address, &host)).collect::<std::io::Result<Vec<_>>>();
-    let streams = apart(open).await?;
-    let streams = streams.map_err(|error| Failure::of("not all connections could be opened", &error))?;
+    let streams = run_blocking(open).await?;
+    let streams =
+        streams.map_err(|error| Failure::caused_by(format!("cannot open {count} connections"), &error))?;
     tokio::time::sleep(SAMPLE_EVERY).await;
     let with = resident_mib(pid)?;
     let open = streams.iter().filter(|stream| is_open(stream)).count();

@@ -1,4 +1,4 @@
-//! Messages made and signed before they are measured: signing is the producer's work, not the gateway's.
+//! Makes and signs messages before a measurement: signing is the work of the producer, not of the gateway.
 
 use snavio_model::id::MessageId;
 use snavio_model::message::command::NewCommand;
@@ -10,13 +10,13 @@ use snavio_sdk::Credentials;
 use super::clock;
 use crate::cmd::Failure;
 
-/// Messages of one signing thread at least; fewer are not worth a thread.
+/// The fewest messages for one signing thread: fewer do not pay for a thread.
 const CHUNK_MESSAGES_MIN: usize = 2_000;
 
-/// How ids are made.
+/// The kind of message ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ids {
-    /// UUIDv7: milliseconds, then random bits, as producers on many machines make them.
+    /// UUIDv7: milliseconds, then random bits, like the ids of producers on many machines.
     Ordered,
     /// UUIDv4.
     Random,
@@ -31,16 +31,17 @@ impl Ids {
     }
 }
 
-/// A generator of bits that need not be secret (SplitMix64): a system call per id would cost more than the id.
+/// A generator of random bits that need not be secret (SplitMix64). A system call for each id would cost more
+/// than the id itself.
 #[derive(Debug, Clone)]
-pub(super) struct Bits(u64);
+pub(super) struct RandomBits(u64);
 
-impl Bits {
+impl RandomBits {
     pub(super) fn new() -> Self {
         Self(u64::from_le_bytes(snavio_server::random()))
     }
 
-    /// The same bits for the same seed.
+    /// A generator that returns the same bits for the same seed.
     fn seeded(seed: u64) -> Self {
         Self(seed)
     }
@@ -62,8 +63,8 @@ impl Bits {
 }
 
 impl Ids {
-    /// The id of a message that is sent at `millis`.
-    pub(super) fn make(self, millis: u64, bits: &mut Bits) -> uuid::Uuid {
+    /// Makes the id of a message that is sent at `millis`.
+    pub(super) fn make(self, millis: u64, bits: &mut RandomBits) -> uuid::Uuid {
         let random = bits.bytes();
         match self {
             Self::Random => uuid::Builder::from_random_bytes(random).into_uuid(),
@@ -76,7 +77,7 @@ impl Ids {
     }
 }
 
-/// Makes messages of one service to one route.
+/// Makes and signs messages of one service for one route.
 #[derive(Clone)]
 pub(super) struct Signer {
     credentials: Credentials,
@@ -102,13 +103,13 @@ impl Signer {
         })
     }
 
-    /// Signs messages now. `per_second` is how quickly they are expected to be sent: time-ordered ids carry
-    /// the milliseconds they would have had.
-    pub(super) fn prepare(&self, count: usize, ids: Ids, per_second: f64) -> Result<Stock, Failure> {
-        self.prepare_seeded(count, ids, per_second, clock::wall(), Bits::new().next())
+    /// Signs messages with the current time. `per_second` is the expected rate of sending: time-ordered ids
+    /// get the milliseconds at which they would be sent at that rate.
+    pub(super) fn prepare(&self, count: usize, ids: Ids, per_second: f64) -> Result<MessageStock, Failure> {
+        self.prepare_seeded(count, ids, per_second, clock::wall(), RandomBits::new().next())
     }
 
-    /// The same with the ids that this seed and time make, signed now.
+    /// Like [`Self::prepare`], with the ids that follow from this seed and time.
     pub(super) fn prepare_seeded(
         &self,
         count: usize,
@@ -116,33 +117,34 @@ impl Signer {
         per_second: f64,
         ids_from: Timestamp,
         seed: u64,
-    ) -> Result<Stock, Failure> {
+    ) -> Result<MessageStock, Failure> {
         let now = clock::wall();
-        let length = self.sign(&ids.make(0, &mut Bits::new()), &now.to_string())?.len();
+        let length = self.sign(&ids.make(0, &mut RandomBits::new()), &now.to_string())?.len();
         let mut bytes = vec![0; length * count];
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let chunk = count.div_ceil(threads).max(CHUNK_MESSAGES_MIN);
         std::thread::scope(|scope| {
             let parts = bytes.chunks_mut(chunk * length).enumerate().map(|(part, bytes)| {
                 let seed = seed.wrapping_add((part as u64) << 40);
-                let fill = Fill { ids, ids_from, now, first: part * chunk, per_second, seed };
-                scope.spawn(move || self.fill(bytes, length, &fill))
+                let job = SigningJob { ids, ids_from, now, first: part * chunk, per_second, seed };
+                scope.spawn(move || self.sign_all(bytes, length, &job))
             });
             let parts: Vec<_> = parts.collect();
-            let done =
-                parts.into_iter().map(|part| part.join().map_err(|_| Failure::new("signing failed"))?);
-            done.collect::<Result<(), Failure>>()
+            let results = parts
+                .into_iter()
+                .map(|part| part.join().map_err(|_| Failure::new("a signing thread panicked"))?);
+            results.collect::<Result<(), Failure>>()
         })?;
-        Ok(Stock { bytes, length, taken: 0 })
+        Ok(MessageStock { bytes, length, taken: 0 })
     }
 
-    fn fill(&self, bytes: &mut [u8], length: usize, fill: &Fill) -> Result<(), Failure> {
-        let mut bits = Bits::seeded(fill.seed);
-        let timestamp = fill.now.to_string();
-        let start = u64::try_from(fill.ids_from.0).unwrap_or(0);
+    fn sign_all(&self, bytes: &mut [u8], length: usize, job: &SigningJob) -> Result<(), Failure> {
+        let mut bits = RandomBits::seeded(job.seed);
+        let timestamp = job.now.to_string();
+        let start = u64::try_from(job.ids_from.0).unwrap_or(0);
         for (index, slot) in bytes.chunks_exact_mut(length).enumerate() {
-            let after = (fill.first + index) as f64 * 1000.0 / fill.per_second;
-            let id = fill.ids.make(start + after as u64, &mut bits);
+            let after = (job.first + index) as f64 * 1000.0 / job.per_second;
+            let id = job.ids.make(start + after as u64, &mut bits);
             slot.copy_from_slice(&self.sign(&id, &timestamp)?);
         }
         Ok(())
@@ -165,29 +167,31 @@ impl Signer {
     }
 }
 
-struct Fill {
+/// The messages that one thread signs.
+struct SigningJob {
     ids: Ids,
-    /// The time that the first id says.
+    /// The time in the first id of all jobs.
     ids_from: Timestamp,
     now: Timestamp,
+    /// The index of the job's first message among the messages of all jobs.
     first: usize,
     per_second: f64,
     seed: u64,
 }
 
-/// Signed messages of one length, to be sent once each.
-pub(super) struct Stock {
+/// Signed messages of one length, each to send once.
+pub(super) struct MessageStock {
     bytes: Vec<u8>,
     length: usize,
     taken: usize,
 }
 
-impl Stock {
+impl MessageStock {
     pub(super) fn message_bytes(&self) -> usize {
         self.length
     }
 
-    /// The next messages; nothing when so many are not left.
+    /// Takes the next messages; none if fewer than `count` are left.
     pub(super) fn take(&mut self, count: usize) -> Option<std::slice::ChunksExact<'_, u8>> {
         let (from, to) = (self.taken * self.length, (self.taken + count) * self.length);
         let messages = self.bytes.get(from..to)?;
@@ -197,8 +201,8 @@ impl Stock {
 }
 
 impl Signer {
-    /// The same route, with another content of the same length.
-    pub(super) fn saying_otherwise(&self) -> Self {
+    /// A signer for the same route with a different payload of the same length.
+    pub(super) fn with_other_content(&self) -> Self {
         let mut other = self.clone();
         if let Some(last) = other.payload.iter_mut().rev().nth(2) {
             *last = b'x';
@@ -207,15 +211,16 @@ impl Signer {
     }
 }
 
-/// A JSON object of twelve members and about so many bytes.
+/// A JSON object of twelve members and of `bytes` bytes, or its least size if that is larger.
 pub(super) fn payload(bytes: usize) -> Vec<u8> {
-    let members = |note: &str| {
-        format!(
-            r#"{{"order":"o-20481","customer":"c-7719","amount":1299,"currency":"EUR","items":[{{"sku":"a-1","count":2}},{{"sku":"b-7","count":1}}],"paid":true,"channel":"web","country":"DE","discount":0.15,"express":false,"tags":["new","gift"],"note":"{note}"}}"#
-        )
-    };
-    let bare = members("").len();
-    members(&"n".repeat(bytes.saturating_sub(bare))).into_bytes()
+    let least = payload_text("").len();
+    payload_text(&"n".repeat(bytes.saturating_sub(least))).into_bytes()
+}
+
+fn payload_text(note: &str) -> String {
+    format!(
+        r#"{{"order":"o-20481","customer":"c-7719","amount":1299,"currency":"EUR","items":[{{"sku":"a-1","count":2}},{{"sku":"b-7","count":1}}],"paid":true,"channel":"web","country":"DE","discount":0.15,"express":false,"tags":["new","gift"],"note":"{note}"}}"#
+    )
 }
 
 #[cfg(test)]
@@ -223,22 +228,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_payload_has_the_size_asked_for() {
+    fn payload_has_the_requested_size() {
         assert_eq!(payload(400).len(), 400);
         assert!(serde_json::from_slice::<serde_json::Value>(&payload(1)).is_ok());
     }
 
     #[test]
-    fn ordered_ids_rise_with_time_and_random_ones_are_version_4() {
-        let mut bits = Bits::new();
+    fn ordered_ids_rise_and_random_ids_are_version_4() {
+        let mut bits = RandomBits::new();
         let (early, late) = (Ids::Ordered.make(1000, &mut bits), Ids::Ordered.make(1001, &mut bits));
         assert!(early < late);
         assert_eq!((early.get_version_num(), Ids::Random.make(0, &mut bits).get_version_num()), (7, 4));
     }
 
     #[test]
-    fn a_stock_gives_each_message_once() {
-        let mut stock = Stock { bytes: b"aabbcc".to_vec(), length: 2, taken: 0 };
+    fn stock_yields_each_message_once() {
+        let mut stock = MessageStock { bytes: b"aabbcc".to_vec(), length: 2, taken: 0 };
         assert_eq!(stock.take(2).unwrap().collect::<Vec<_>>(), [b"aa", b"bb"]);
         assert!(stock.take(2).is_none());
         assert_eq!(stock.take(1).unwrap().collect::<Vec<_>>(), [b"cc"]);

@@ -1,4 +1,4 @@
-//! `snavio bench`: what a node does per second, what it costs, and how that compares with its peers.
+//! `snavio bench`: measures the throughput, latency and cost of a node, and compares it with other systems.
 
 mod clock;
 mod consume;
@@ -44,125 +44,137 @@ use self::plan::Plan;
 use self::report::Style;
 use self::scenario::{Cell, Pacing};
 use super::Failure;
-use crate::Ended;
+use crate::CommandResult;
 use crate::output::Output;
 
-/// Messages of a round at most: a bound on the bench's memory and on the time that signing takes.
+/// The most messages of a round: a bound on the memory of the bench and on the time for signing.
 const MESSAGES_MAX: usize = 4_000_000;
-/// A round must be over while its signatures hold.
+/// The longest round. The messages are signed before it, and it must end while the signatures are valid.
 const SECONDS_MAX: f64 = 20.0;
 
-/// Measure a node: throughput, latency, messages per flush, processor time; alone and against its peers.
+/// Measure a node: throughput, latency, messages per flush and processor time.
 ///
-/// Starts a node on a temporary store in a process of its own, and loads it over the loopback. Without a part
-/// (--without-store, --against, --fleet, --consume-alone, --fairness, --memory, --idle-connections, --registry, --onboarding, --ledger, --events, --push) it measures
-/// ingest for every combination of --routes, --batch and --connections.
-///
-/// Example: snavio bench --routes strict --batch 1 --connections 64 --rounds 5
-///
-/// Example: snavio bench --fleet 1,4
+/// The command starts a node on a temporary store, in another process, and loads it over the loopback
+/// interface. Without a part it measures ingest for each combination of --routes, --batch and --connections.
+/// The options below that begin with "Part" select parts.
 #[derive(Args)]
+#[command(after_help = "Example: snavio bench --quick
+Example: snavio bench --routes strict --batch 1 --connections 64 --rounds 5
+Example: snavio bench --fleet 1,4
+Example: snavio bench --against redis,postgres --markdown")]
 pub(crate) struct Bench {
-    /// Claim policies of the routes to send to [default: none,strict].
+    /// The claim policies of the routes to send to [default: none,strict].
     #[arg(long, value_enum, value_delimiter = ',')]
     routes: Option<Vec<Policy>>,
-    /// Messages per request [default: 1,10,100].
+    /// The number of messages in a request [default: 1,10,100].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=500))]
     batch: Option<Vec<u16>>,
-    /// Requests in flight, each on a connection of its own [default: 1,64,512].
+    /// The number of requests in flight, each on its own connection [default: 1,64,512].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=10_000))]
     connections: Option<Vec<u16>>,
-    /// Seconds of each round [default: 5].
+    /// The length of a round in seconds, 0.05 to 20 [default: 5].
     #[arg(long)]
     seconds: Option<f64>,
-    /// Rounds of each figure; where there are several contestants they take turns [default: 5].
+    /// The number of rounds for each figure; several contestants alternate [default: 5].
     #[arg(long)]
     rounds: Option<usize>,
-    /// Random ids (UUIDv4) instead of time-ordered ones (UUIDv7).
+    /// Use random ids (UUIDv4) instead of time-ordered ones (UUIDv7).
     #[arg(long)]
     random_ids: bool,
-    /// Time-ordered and random ids beside each other.
+    /// Measure time-ordered and random ids.
     #[arg(long, conflicts_with = "random_ids")]
     both_ids: bool,
-    /// Bytes of each payload.
+    /// The size of a payload in bytes.
     #[arg(long, default_value_t = 400)]
     payload_bytes: usize,
-    /// Messages of one round at most: a round ends when they are used up.
+    /// The maximum number of messages in a round: the round ends when they are used up.
     #[arg(long, default_value_t = MESSAGES_MAX)]
     messages: usize,
-    /// Put so many strict claims into the store first.
+    /// The number of strict claims to put into the store first.
     #[arg(long, default_value_t = 0)]
     preload: usize,
-    /// Consume beside the load, and acknowledge.
+    /// Receive and acknowledge deliveries during the load.
     #[arg(long)]
     consume: bool,
-    /// Part: receive and acknowledge with nothing beside, with 1, 4, 16 and 64 consumers.
+    /// Part: receive and acknowledge without other load, with 1, 4, 16 and 64 consumers.
     #[arg(long)]
     consume_alone: bool,
-    /// Part: beside the same server without a store; one by one with 64 in flight unless told otherwise.
+    /// Part: compare with the same server without a store [default: one by one, 64 in flight].
     #[arg(long)]
     without_store: bool,
-    /// Part: against these peers, which are installed if missing and started on free ports.
+    /// Part: compare with other systems; the bench installs them if needed and starts them on free ports.
     #[arg(long, value_enum, value_delimiter = ',')]
     against: Vec<Peer>,
-    /// Part: fleets of so many nodes over one PostgreSQL, which is installed if missing and started on a free port,
-    /// beside bare inserts into it by pgbench; strict, one by one and in batches of 100, with 64 in flight over all
-    /// nodes unless told otherwise.
+    /// Part: compare fleets of these sizes over one PostgreSQL with bare inserts into it by pgbench.
+    ///
+    /// The bench installs PostgreSQL if needed and starts it on a free port. By default it sends to a strict
+    /// route, one by one and in batches of 100, with 64 requests in flight over all nodes.
     #[arg(long, value_name = "NODES", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=16))]
     fleet: Vec<u16>,
-    /// Part: what a flooding tenant does to a calm one.
+    /// Part: measure the latency of a calm tenant while another tenant floods the node.
     #[arg(long)]
     fairness: bool,
-    /// Part: the server's memory under full load for so many seconds.
-    #[arg(long)]
+    /// Part: measure the memory of the server under full load for this many seconds.
+    #[arg(long, value_name = "SECONDS")]
     memory: Option<u64>,
-    /// Part: the server's memory with so many connections that do nothing.
-    #[arg(long)]
+    /// Part: measure the memory of the server with this many idle connections.
+    #[arg(long, value_name = "COUNT")]
     idle_connections: Option<usize>,
-    /// Part, alone: a registry of so many grants. What a snapshot of it weighs, what a cold start takes with it and
-    /// without, what a refresh costs, and what commands cost beside a small registry's.
+    /// Part, runs alone: measure a registry with this many grants.
+    ///
+    /// It measures the size of a snapshot, cold starts with and without it, the cost of a refresh, and the
+    /// cost of commands compared with a small registry.
     #[arg(long, value_name = "GRANTS")]
     registry: Option<usize>,
-    /// Part, alone: how long it takes from a grant until its first command is delivered, with one node and with two.
+    /// Part, runs alone: measure the time from a grant to the delivery of its first command, on one and on
+    /// two nodes.
     #[arg(long)]
     onboarding: bool,
-    /// Part, alone: a ledger route with --preload claims in it, on both engines. New messages, replays and conflicts a
-    /// second, posts through an HTTP processor and replays of its answers, and how the store grows.
+    /// Part, runs alone: measure a ledger route on both engines, with --preload claims in the store.
+    ///
+    /// It measures new messages, duplicates and conflicts a second, messages through an HTTP processor and
+    /// duplicates of these, and the growth of the store.
     #[arg(long)]
     ledger: bool,
-    /// With --ledger: this engine only.
+    /// Measure only this engine with --ledger.
     #[arg(long, value_enum, requires = "ledger")]
     engine: Option<ledger::Engine>,
-    /// Part, alone: events with 1, 3 and 10 subscriptions, and with each mode of ordering, on both engines.
+    /// Part, runs alone: measure events with 1, 3 and 10 subscriptions and in each ordering mode, on both
+    /// engines.
     #[arg(long)]
     events: bool,
-    /// Part, alone: HTTP push to 50 receivers. Pushes a second, and the latency of 49 of them while one is dead beside
-    /// that while all are alive.
+    /// Part, runs alone: measure HTTP push to 50 receivers.
+    ///
+    /// It measures pushes a second, and the latency of 49 receivers while one is dead, compared with all
+    /// alive.
     #[arg(long)]
     push: bool,
-    /// Ingest with both kinds of ids, consuming alone, without a store, all peers and fairness. Leaves out memory, idle
-    /// connections and fleets unless they are asked for beside it, and the parts that run alone. Takes half an hour.
+    /// Measure ingest with both kinds of ids, --consume-alone, --without-store, --against all and --fairness.
+    ///
+    /// It takes half an hour. Add --memory, --idle-connections and --fleet to include these. The parts that
+    /// run alone are not included.
     #[arg(long)]
     full: bool,
-    /// A short run of most parts, to see that everything works. Its figures mean little.
+    /// Run most parts briefly, to check that they work; the figures mean little.
     #[arg(long, conflicts_with = "full")]
     quick: bool,
     /// Print the tables as Markdown.
     #[arg(long)]
     markdown: bool,
-    /// Load this node instead of a new one.
-    #[arg(long)]
+    /// The address of a running node to load instead of a new one.
+    #[arg(long, help_heading = "Connection")]
     url: Option<String>,
-    /// The operator's token for --url; without it, the token file is read.
-    #[arg(long, env = "SNAVIO_TOKEN", hide_env_values = true)]
+    /// The operator's token for --url; without it, the command reads the token file.
+    #[arg(long, help_heading = "Connection", env = "SNAVIO_TOKEN", hide_env_values = true)]
     token: Option<String>,
     /// The file with the operator's token.
-    #[arg(long, default_value = "./snavio-data/operator.token")]
+    #[arg(long, help_heading = "Connection", default_value = "./snavio-data/operator.token")]
     token_file: PathBuf,
-    /// The process of the node at --url, if it is on this machine: tells its processor time and memory.
-    #[arg(long)]
+    /// The process id of the node at --url, if it runs on this machine, to measure its processor time and
+    /// memory.
+    #[arg(long, help_heading = "Connection")]
     server_pid: Option<u32>,
-    /// Run a node without a store (the bench starts it by itself).
+    /// Run a node without a store. The bench itself starts it.
     #[arg(long, hide = true)]
     serve_without_store: bool,
     #[arg(long, hide = true)]
@@ -172,11 +184,11 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    pub(crate) async fn run(self, output: Output) -> Ended {
+    pub(crate) async fn run(self, output: Output) -> CommandResult {
         if self.serve_without_store {
             return self.serve().await;
         }
-        tokio::spawn(end_when_told());
+        tokio::spawn(end_on_signal());
         if let Some(grants) = self.registry {
             return registry::run(grants, self.rounds.unwrap_or(3).max(1), self.pacing()?, output).await;
         }
@@ -187,8 +199,8 @@ impl Bench {
             return push::run(self.rounds.unwrap_or(3).max(1), self.pacing()?, output).await;
         }
         if self.ledger {
-            let stock = ledger::Stock { preload: self.preload, ids: self.ids(), engine: self.engine };
-            return ledger::run(&stock, self.rounds.unwrap_or(3).max(1), self.pacing()?, output).await;
+            let options = ledger::Options { preload: self.preload, ids: self.ids(), engine: self.engine };
+            return ledger::run(&options, self.rounds.unwrap_or(3).max(1), self.pacing()?, output).await;
         }
         if self.events {
             return events::run(self.rounds.unwrap_or(3).max(1), self.pacing()?, output).await;
@@ -249,7 +261,8 @@ impl Bench {
         }
     }
 
-    /// Every combination of what was asked for, or of these.
+    /// Every combination of the policies, batches and connections of the options. Each of these arguments is
+    /// used if its option was not given.
     fn cells(&self, policies: &[Policy], batches: &[u16], connections: &[u16]) -> Vec<Cell> {
         let policies = self.routes.as_deref().unwrap_or(policies);
         let batches = self.batch.as_deref().unwrap_or(batches);
@@ -282,7 +295,7 @@ impl Bench {
     fn pacing(&self) -> Result<Pacing, Failure> {
         let seconds = self.seconds.unwrap_or(if self.quick { 0.5 } else { 5.0 });
         if !(0.05..=SECONDS_MAX).contains(&seconds) {
-            return Err(Failure::new(format!("--seconds must be 0.05 to {SECONDS_MAX}")));
+            return Err(Failure::new(format!("--seconds is {seconds}; it must be 0.05 to {SECONDS_MAX}")));
         }
         let messages_max = self.messages.clamp(1, MESSAGES_MAX);
         Ok(Pacing { time: Duration::from_secs_f64(seconds), payload_bytes: self.payload_bytes, messages_max })
@@ -293,7 +306,7 @@ impl Bench {
         let token = match &self.token {
             Some(token) => token.clone(),
             None => std::fs::read_to_string(&self.token_file).map_err(|error| {
-                Failure::of(
+                Failure::caused_by(
                     format!(
                         "no operator token: give --token, or name its file with --token-file (tried {})",
                         self.token_file.display()
@@ -305,26 +318,28 @@ impl Bench {
         Ok(Some((Api::new(url, None)?.with_token(token.trim()), self.server_pid)))
     }
 
-    /// The same server over a store that keeps nothing.
-    async fn serve(&self) -> Ended {
-        let flag = |name: &str, value: Option<String>| value.map(|value| (name.to_owned(), value));
+    /// Runs the server over a store that keeps nothing.
+    async fn serve(&self) -> CommandResult {
         let flags = [
-            flag("server.listen", self.listen.clone()),
-            flag("store.url", self.data.as_ref().map(|folder| format!("embedded:{folder}"))),
-            flag("store.relaxed", Some("true".to_owned())),
+            ("server.listen", self.listen.clone()),
+            ("store.url", self.data.as_ref().map(|folder| format!("embedded:{folder}"))),
+            ("store.relaxed", Some("true".to_owned())),
         ];
-        let flags = flags.into_iter().flatten().collect();
+        let flags = flags.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
         let config = Config::load(&Sources { file: None, environment: std::env::vars().collect(), flags })?;
         let node = Node::start_over(Arc::new(null_store::NullStore::default()), &config, true).await?;
         let stop = super::serve::StopSignals::listen()?;
-        super::serve::say(&format!("snavio without a store is serving http://{}\n", node.address()));
+        super::serve::print_if_read(&format!(
+            "snavio without a store is serving http://{}\n",
+            node.address()
+        ));
         stop.wait().await;
         node.stop().await;
         Ok(())
     }
 }
 
-/// The command for the report, without the token if one was given in it.
+/// The command line for the report. It hides the value of --token.
 fn command_line(arguments: impl Iterator<Item = String>) -> String {
     let mut secret_next = false;
     let shown =
@@ -339,8 +354,8 @@ fn command_line(arguments: impl Iterator<Item = String>) -> String {
     shown.collect::<Vec<_>>().join(" ")
 }
 
-/// A bench that is told to end takes its servers with it.
-async fn end_when_told() {
+/// Ends the servers and the bench when a signal stops the bench.
+async fn end_on_signal() {
     if let Ok(stop) = super::serve::StopSignals::listen() {
         stop.wait().await;
         process::end_all();
@@ -353,10 +368,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_does_not_tell_the_token() {
-        let line = |text: &str| command_line(text.split(' ').map(str::to_owned));
-        assert_eq!(line("snavio bench --token secret --quick"), "snavio bench --token … --quick");
-        assert_eq!(line("snavio bench --token=secret --quick"), "snavio bench --token=… --quick");
-        assert_eq!(line("snavio bench --token-file x"), "snavio bench --token-file x");
+    fn report_hides_the_token() {
+        for (given, shown) in [
+            ("snavio bench --token secret --quick", "snavio bench --token … --quick"),
+            ("snavio bench --token=secret --quick", "snavio bench --token=… --quick"),
+            ("snavio bench --token-file x", "snavio bench --token-file x"),
+        ] {
+            assert_eq!(command_line(given.split(' ').map(str::to_owned)), shown);
+        }
     }
 }

@@ -1,7 +1,7 @@
-//! A store that keeps nothing but the registry, in memory: what the server costs without one.
+//! A store that keeps only the registry, in memory. It measures the cost of the server without a real store.
 //!
-//! It judges nothing and promises nothing. Only the bench starts a node over it, as the measure of what the
-//! store adds.
+//! It makes no decisions and keeps no promises: every message is accepted. Only the bench starts a node over
+//! it.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -31,7 +31,7 @@ use snavio_store::{
 };
 use tokio::sync::Notify;
 
-/// Keeps the registry's changes in memory, and forgets everything else.
+/// Keeps the changes of the registry in memory, and nothing else.
 #[derive(Default)]
 pub(super) struct NullStore {
     changes: Mutex<Vec<Change>>,
@@ -529,7 +529,7 @@ impl Store for NullStore {
     }
 
     fn durability(&self) -> Durability {
-        Durability::Relaxed("this store keeps nothing; it is there to be measured against".into())
+        Durability::Relaxed("this store keeps nothing; it is only for measurements".into())
     }
 
     async fn ping(&self) -> Result<(), StoreError> {

@@ -1,4 +1,4 @@
-//! Onboarding: how long it takes from a grant until its first command is in its target's hands, without a restart.
+//! The onboarding part: the time from a grant until the target receives the first command, without a restart.
 
 use std::time::Duration;
 
@@ -9,28 +9,28 @@ use snavio_sdk::{Api, ApiError, Client, Command, Credentials};
 
 use super::clock;
 use super::database::Database;
-use super::node::{Keeps, Target};
+use super::node::{StoreMode, Target};
 use super::round::Spread;
-use super::scenario::apart;
-use crate::Ended;
+use super::scenario::run_blocking;
+use crate::CommandResult;
 use crate::cmd::Failure;
 use crate::output::Output;
 
-/// Pause between two tries of a producer that is refused.
+/// The pause between two attempts of a producer that is refused.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long a consumer waits for what was accepted.
+/// The longest time for which a consumer waits for the command.
 const WAIT: Duration = Duration::from_secs(10);
-/// How long a grant may take to act.
-const ACTS_WITHIN: Duration = Duration::from_secs(30);
+/// The longest time until a grant takes effect.
+const GRANT_MAX: Duration = Duration::from_secs(30);
 
-/// Onboards so many tenants with one node, and with two over a database: granted through the one, used through the
-/// other.
-pub(super) async fn run(rounds: usize, output: Output) -> Ended {
-    let alone = apart(|| Target::start(Keeps::Everything)).await??;
+/// Onboards a tenant in each round: with one node, and with two nodes over a database, where the grant is
+/// made on the first node and used on the second.
+pub(super) async fn run(rounds: usize, output: Output) -> CommandResult {
+    let alone = run_blocking(|| Target::start(StoreMode::Embedded)).await??;
     let server = Database::start(&[]).await?;
     server.make("onboarding").await?;
     let url = server.url("onboarding");
-    let fleet = apart(move || Target::start_fleet(2, &url)).await??;
+    let fleet = run_blocking(move || Target::start_fleet(2, &url)).await??;
     let mut rows = Vec::new();
     for (nodes, target) in [("one node, embedded", &alone), ("two nodes over PostgreSQL", &fleet)] {
         let mut times = Vec::new();
@@ -40,37 +40,39 @@ pub(super) async fn run(rounds: usize, output: Output) -> Ended {
         rows.push(summary(nodes, &times));
     }
     let columns = ["nodes", "registered_ms", "accepted_ms", "delivered_ms", "refused_before"];
-    output.rows(&json!({ "onboarding": rows }), &rows, &columns);
+    output.print_rows(&json!({ "onboarding": rows }), &rows, &columns);
     Ok(())
 }
 
-/// What one onboarding took.
-struct Times {
-    /// Tenant, services and route: one file.
+/// The times of one onboarding.
+struct OnboardingTimes {
+    /// The registration of tenant, services and route with one file.
     registered: Duration,
-    /// From the grant's request until a command is accepted,
+    /// From the request for the grant until a command is accepted.
     accepted: Duration,
-    /// and until it is received.
+    /// From the request for the grant until the command is received.
     delivered: Duration,
-    /// Tries that were refused before.
+    /// Attempts to send the command that were refused before.
     refused: u32,
 }
 
-fn summary(nodes: &str, times: &[Times]) -> Value {
-    let spread = |of: fn(&Times) -> Duration| {
-        let spread = Spread::of(times.iter().map(|it| of(it).as_secs_f64() * 1e3)).unwrap_or_default();
-        format!("{:.1} ({:.1}–{:.1})", spread.median, spread.least, spread.most)
-    };
+fn summary(nodes: &str, times: &[OnboardingTimes]) -> Value {
     json!({
         "nodes": nodes,
-        "registered_ms": spread(|it| it.registered),
-        "accepted_ms": spread(|it| it.accepted),
-        "delivered_ms": spread(|it| it.delivered),
-        "refused_before": times.iter().map(|it| it.refused).sum::<u32>(),
+        "registered_ms": millis_text(times.iter().map(|times| times.registered)),
+        "accepted_ms": millis_text(times.iter().map(|times| times.accepted)),
+        "delivered_ms": millis_text(times.iter().map(|times| times.delivered)),
+        "refused_before": times.iter().map(|times| times.refused).sum::<u32>(),
     })
 }
 
-async fn onboard(target: &Target, round: usize) -> Result<Times, Failure> {
+/// The median and the range of durations in milliseconds.
+fn millis_text(durations: impl Iterator<Item = Duration>) -> String {
+    let spread = Spread::of(durations.map(|duration| duration.as_secs_f64() * 1e3)).unwrap_or_default();
+    format!("{:.1} ({:.1}–{:.1})", spread.median, spread.least, spread.most)
+}
+
+async fn onboard(target: &Target, round: usize) -> Result<OnboardingTimes, Failure> {
     let operators = target.operators();
     let (first, last) = (operators[0], operators[operators.len() - 1]);
     let tenant = format!("bench-{:08x}-{round}", u32::from_le_bytes(snavio_server::random()));
@@ -84,13 +86,13 @@ async fn onboard(target: &Target, round: usize) -> Result<Times, Failure> {
     let began = clock::now();
     let answer = first.call(Method::POST, "/v1/registry/apply", Some(&registry)).await?;
     let registered = began.elapsed();
-    target.in_step().await?;
+    target.wait_for_sync().await?;
     let credentials: Vec<Credentials> = serde_json::from_value(answer["credentials"].clone())?;
     let [producer, worker] = <[_; 2]>::try_from(credentials)
-        .map_err(|_| Failure::new("the node did not answer with the credentials of two services"))?;
-    let to = TargetText::new(worker.source.as_str()).map_err(|_| Failure::new("a service is a target"))?;
+        .map_err(|_| Failure::new("the node did not return the credentials of two services"))?;
+    let to = TargetText::new(worker.source.as_str())?;
     let (producer, worker) = (client(last, producer)?, client(last, worker)?);
-    // Both have their tokens before the clock starts.
+    // Both services get their tokens before the measurement.
     producer.authorized().await?;
     worker.authorized().await?;
 
@@ -104,11 +106,11 @@ async fn onboard(target: &Target, round: usize) -> Result<Times, Failure> {
         first.call(Method::PUT, "/v1/grants", Some(&grant)).await?;
         let mut refused = 0;
         loop {
-            let name = CommandName::new("order").map_err(|_| Failure::new("order is a name"))?;
+            let name = CommandName::new("order")?;
             match producer.send_once(&Command::new(to.clone(), name, b"{}".to_vec())).await {
                 Ok(_) => return Ok::<_, Failure>((began.elapsed(), refused)),
                 Err(ApiError::Refused { reason, .. })
-                    if reason == "acl-deny" && began.elapsed() < ACTS_WITHIN =>
+                    if reason == "acl-deny" && began.elapsed() < GRANT_MAX =>
                 {
                     refused += 1;
                     tokio::time::sleep(PAUSE).await;
@@ -119,9 +121,12 @@ async fn onboard(target: &Target, round: usize) -> Result<Times, Failure> {
     };
     let ((accepted, refused), (count, delivered)) = tokio::try_join!(produce, receive)?;
     if count != 1 {
-        return Err(Failure::new("what was accepted did not come"));
+        return Err(Failure::new(format!(
+            "the consumer received {count} deliveries of the one accepted command within {} s",
+            WAIT.as_secs()
+        )));
     }
-    Ok(Times { registered, accepted, delivered, refused })
+    Ok(OnboardingTimes { registered, accepted, delivered, refused })
 }
 
 fn client(node: &Api, credentials: Credentials) -> Result<Client, Failure> {

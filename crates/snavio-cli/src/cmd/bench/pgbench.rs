@@ -1,4 +1,4 @@
-//! Bare inserts by `pgbench`: what PostgreSQL takes when nobody stands before it.
+//! Bare inserts by `pgbench`: the throughput of PostgreSQL without Snavio.
 
 use std::process::Command;
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use super::database::Database;
 use super::install;
 use super::latency::Percentiles;
-use super::machine::Watch;
-use super::round::{Round, per};
-use super::scenario::apart;
+use super::machine::LoadWatch;
+use super::round::{Round, divide};
+use super::scenario::run_blocking;
 use crate::cmd::Failure;
 
-/// What is inserted into, and where ids come from: pgbench makes them on the server, as ordered as can be.
+/// The table for the inserts and the sequence for their ids. The server makes the ids, in order.
 pub(super) const TABLE: &str =
     "CREATE TABLE claim (id uuid PRIMARY KEY, payload text NOT NULL); CREATE SEQUENCE ids CACHE 1000";
 
@@ -19,7 +19,7 @@ pub(super) const TABLE: &str =
 #[derive(Debug, Clone)]
 pub(super) struct Inserts {
     pub(super) payload: Vec<u8>,
-    /// Rows of each statement.
+    /// Rows in a statement.
     pub(super) batch: usize,
     pub(super) clients: usize,
 }
@@ -32,7 +32,7 @@ impl Inserts {
         }
     }
 
-    /// One round in a database.
+    /// Measures one round in a database.
     pub(super) async fn round(
         &self,
         server: &Database,
@@ -46,18 +46,18 @@ impl Inserts {
         command.args(["-h", "127.0.0.1", "-p", &server.address().port().to_string(), "-U", "postgres"]);
         command.args(["-n", "-M", "prepared", "-j", "1", "-T", &seconds]);
         command.args(["-c", &self.clients.to_string(), "-f"]).arg(script.path()).arg(database);
-        let (used, watch) = (server.processor_time(), Watch::start());
-        let said = apart(move || install::output(&mut command)).await??;
-        let mut round =
-            read(&said, self.batch as u64).ok_or_else(|| Failure::new(format!("pgbench said: {said}")))?;
+        let (used, watch) = (server.processor_time(), LoadWatch::start());
+        let summary = run_blocking(move || install::run(&mut command)).await??;
+        let mut round = read_summary(&summary, self.batch as u64)
+            .ok_or_else(|| Failure::new(format!("cannot read the output of pgbench: {summary}")))?;
         round.busy = watch.busy();
         let used = server.processor_time().saturating_sub(used);
-        round.server_micros_per_message = per(used.as_secs_f64() * 1e6, round.messages);
+        round.server_micros_per_message = divide(used.as_secs_f64() * 1e6, round.messages);
         Ok(round)
     }
 
     fn script(&self) -> String {
-        // A colon would begin one of pgbench's variables.
+        // In a script of pgbench a colon begins a variable.
         let payload = String::from_utf8_lossy(&self.payload).replace(':', "=");
         let id = "lpad(to_hex(nextval('ids')), 32, '0')::uuid";
         let rows = match self.batch {
@@ -68,19 +68,12 @@ impl Inserts {
     }
 }
 
-/// Reads transactions, mean latency and rate off the summary.
-fn read(text: &str, batch: u64) -> Option<Round> {
-    let after = |mark: &str| {
-        let rest = text.lines().find_map(|line| line.strip_prefix(mark))?;
-        rest.split(|it: char| it != '.' && !it.is_ascii_digit())
-            .find(|it| !it.is_empty())?
-            .parse::<f64>()
-            .ok()
-    };
-    let transactions = after("number of transactions actually processed: ")?;
-    let per_second = after("tps = ")?;
-    // pgbench tells the mean, not the median, unless every transaction is logged.
-    let mean = (after("latency average = ")? * 1000.0) as u64;
+/// Reads the transactions, the mean latency and the rate from the summary of pgbench.
+fn read_summary(text: &str, batch: u64) -> Option<Round> {
+    let transactions = number_after(text, "number of transactions actually processed: ")?;
+    let per_second = number_after(text, "tps = ")?;
+    // pgbench reports the mean. For the median it would have to log every transaction.
+    let mean = (number_after(text, "latency average = ")? * 1000.0) as u64;
     let messages = transactions as u64 * batch;
     Some(Round {
         seconds: transactions / per_second,
@@ -92,14 +85,21 @@ fn read(text: &str, batch: u64) -> Option<Round> {
     })
 }
 
+/// The number in the line that begins with `label`.
+fn number_after(text: &str, label: &str) -> Option<f64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(label))?;
+    let mut parts = rest.split(|c: char| c != '.' && !c.is_ascii_digit());
+    parts.find(|part| !part.is_empty())?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_summary_of_pgbench_is_read() {
+    fn pgbench_summary_is_read() {
         let text = "number of transactions actually processed: 1000/0\nlatency average = 0.25 ms\ntps = 4000.5 (without initial connection time)\n";
-        let round = read(text, 100).unwrap();
+        let round = read_summary(text, 100).unwrap();
         assert_eq!((round.messages, round.per_second, round.latency_micros.p50), (100_000, 400_050.0, 250));
     }
 }

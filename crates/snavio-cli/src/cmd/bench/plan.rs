@@ -1,11 +1,13 @@
-//! The plan: which parts a run has, and each of them from start to end.
+//! The plan of a bench: its parts, and the code that runs them.
 
 use std::time::Duration;
 
-use super::contest::{Comparison, Contestant, Ours, Ratio, alternate};
+use super::contest::{Comparison, Contestant, NodeContestant, Ratio, alternate};
+use super::fairness;
+use super::fleet;
 use super::machine::Machine;
 use super::messages::Ids;
-use super::node::{Keeps, Policy, Target};
+use super::node::{Policy, StoreMode, Target};
 use super::peers::Peer;
 use super::peers::nats::{JetStream, Sync};
 use super::peers::postgres::Postgres;
@@ -17,32 +19,34 @@ use super::{fairness, fleet, memory};
 use crate::cmd::Failure;
 use crate::output::print_error;
 
-/// Requests in flight of the comparisons one by one.
+/// Requests in flight in the comparisons with single messages.
 const IN_FLIGHT: usize = 64;
-/// Messages per request of the comparison in batches.
+/// Messages in a request in the comparison with batches.
 const BATCH: usize = 100;
 
-/// What shall be measured.
+/// The parts of a bench and their settings.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) command: String,
+    /// A running node to load, with its process id if known; without it the bench starts a node.
     pub(super) node: Option<(snavio_sdk::Api, Option<u32>)>,
     pub(super) pacing: Pacing,
     pub(super) rounds: usize,
-    /// Claims to put into the store first.
+    /// The number of claims to put into the store first.
     pub(super) preload: usize,
     pub(super) ids: Vec<Ids>,
-    /// The cells to measure by themselves.
+    /// The cells of ingest without a comparison.
     pub(super) ingest: Vec<Cell>,
-    /// Connections to consume with, by themselves.
+    /// The numbers of connections that consume without other load.
     pub(super) consume: Vec<usize>,
     /// Messages to consume in each round.
     pub(super) consume_messages: usize,
-    /// The cells to measure beside the same server without a store.
+    /// The cells to compare with the same server without a store.
     pub(super) without_store: Vec<Cell>,
     pub(super) against: Vec<Peer>,
-    /// Sizes of fleets over one PostgreSQL, and the cells to measure them in.
+    /// The sizes of fleets over one PostgreSQL.
     pub(super) fleet: Vec<usize>,
+    /// The cells to measure each fleet in.
     pub(super) fleet_cells: Vec<Cell>,
     pub(super) fairness: bool,
     pub(super) memory: Option<Duration>,
@@ -50,12 +54,12 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Measures everything that is planned.
+    /// Runs all parts of the plan.
     pub(super) async fn run(&self) -> Result<Report, Failure> {
-        // Before any server is started: they inherit what is allowed.
-        let most = self.idle_connections.unwrap_or(0).max(1000);
-        memory::allow_connections(most)?;
-        let machine = Machine::look(&std::env::temp_dir())?;
+        // This must come before the start of any server: servers inherit the limit.
+        let connections = self.idle_connections.unwrap_or(0).max(1000);
+        memory::allow_connections(connections)?;
+        let machine = Machine::inspect(&std::env::temp_dir())?;
         let mut comparisons = Vec::new();
         let ingest = self.measure_ingest().await?;
         let consume = self.measure_consume().await?;
@@ -68,18 +72,18 @@ impl Plan {
         }
         if !self.fleet.is_empty() {
             let (sizes, cells) = (&self.fleet, &self.fleet_cells);
-            comparisons.push(fleet::measure(sizes, cells, self.pacing, self.rounds, tell).await?);
+            comparisons.push(fleet::measure(sizes, cells, self.pacing, self.rounds, print_progress).await?);
         }
         let fairness = match self.fairness {
             true => Some(fairness::measure(&self.node().await?, self.rounds, self.pacing.time).await?),
             false => None,
         };
         let memory = match self.memory {
-            Some(time) => Some(memory::over_time(&mut self.node().await?, time).await?),
+            Some(time) => Some(memory::measure_over_time(&mut self.node().await?, time).await?),
             None => None,
         };
         let idle_connections = match self.idle_connections {
-            Some(count) => Some(memory::with_idle_connections(&self.node().await?, count).await?),
+            Some(count) => Some(memory::measure_idle_connections(&self.node().await?, count).await?),
             None => None,
         };
         let settings = self.settings();
@@ -98,17 +102,17 @@ impl Plan {
         }
     }
 
-    /// A node with nothing in it, or the one that runs already.
+    /// A new node with an empty store, or the running node.
     async fn node(&self) -> Result<Driver, Failure> {
         match &self.node {
             Some((operator, pid)) => {
                 Driver::over(Target::running(operator.clone(), *pid)?, self.pacing).await
             }
-            None => Driver::start(Keeps::Everything, self.pacing).await,
+            None => Driver::start(StoreMode::Embedded, self.pacing).await,
         }
     }
 
-    /// A node with the claims in it that were asked for.
+    /// A node whose store contains `preload` claims.
     async fn filled_node(&self, ids: Ids) -> Result<Driver, Failure> {
         let driver = self.node().await?;
         let progress =
@@ -117,7 +121,7 @@ impl Plan {
         Ok(driver)
     }
 
-    /// Each cell on a node of its own, unless it takes long to fill one.
+    /// Measures each cell on a new node. Cells with the same ids share a node if it has to be filled first.
     async fn measure_ingest(&self) -> Result<Vec<Rounds>, Failure> {
         let mut measured = Vec::new();
         let mut filled: Option<(Ids, Driver)> = None;
@@ -127,8 +131,8 @@ impl Plan {
                 Some((_, driver)) => driver,
                 None => self.filled_node(cell.ids).await?,
             };
-            let mut ours = Ours { driver, cell: *cell, which: "", how: String::new() };
-            measured.extend(alternate(&mut [&mut ours], self.rounds, tell).await?);
+            let mut ours = NodeContestant { driver, cell: *cell, prefix: "", how: String::new() };
+            measured.extend(alternate(&mut [&mut ours], self.rounds, print_progress).await?);
             filled = Some((cell.ids, ours.driver));
         }
         Ok(measured)
@@ -143,7 +147,7 @@ impl Plan {
             for _ in 0..self.rounds {
                 driver.fill(Policy::None, Ids::Ordered, self.consume_messages, |_| {}).await?;
                 let round = driver.consume(Policy::None, *connections).await?;
-                tell(&what, &round);
+                print_progress(&what, &round);
                 rounds.push(round);
             }
             measured.push(Rounds::of(what, String::new(), rounds));
@@ -151,19 +155,19 @@ impl Plan {
         Ok(measured)
     }
 
-    async fn ours(&self, cell: Cell) -> Result<Ours, Failure> {
+    async fn ours(&self, cell: Cell) -> Result<NodeContestant, Failure> {
         let driver = self.filled_node(cell.ids).await?;
         let how = "HTTP, bearer token, HMAC, grant, claim, queue; SQLite WAL, synchronous FULL, flushed before \
                    the answer; driven by our client";
-        Ok(Ours { driver, cell, which: "Snavio, ", how: how.to_owned() })
+        Ok(NodeContestant { driver, cell, prefix: "Snavio, ", how: how.to_owned() })
     }
 
     async fn compare_without_store(&self, cell: Cell) -> Result<Comparison, Failure> {
         let mut ours = self.ours(cell).await?;
-        let driver = Driver::start(Keeps::Nothing, self.pacing).await?;
+        let driver = Driver::start(StoreMode::Null, self.pacing).await?;
         let how = "the same server over a store that keeps nothing; driven by our client".to_owned();
-        let mut bare = Ours { driver, cell, which: "without a store, ", how };
-        let contestants = alternate(&mut [&mut ours, &mut bare], self.rounds, tell).await?;
+        let mut bare = NodeContestant { driver, cell, prefix: "without a store, ", how };
+        let contestants = alternate(&mut [&mut ours, &mut bare], self.rounds, print_progress).await?;
         let wanted = (cell.batch == 1 && cell.connections == IN_FLIGHT).then_some(0.7);
         let ratios = vec![Ratio::of(&contestants[0], &contestants[1], wanted)];
         Ok(Comparison { title: "With and without a store".to_owned(), contestants, ratios })
@@ -206,7 +210,8 @@ impl Plan {
         self.compare("Against PostgreSQL, one by one", contest, &[Some(2.0)]).await
     }
 
-    /// PostgreSQL over one connection; ours with as many in flight as elsewhere.
+    /// PostgreSQL gets one connection; Snavio has the same number of requests in flight as in the other
+    /// comparisons.
     async fn compare_with_batched_inserts(&self, ids: Ids) -> Result<Comparison, Failure> {
         let (bytes, time) = (self.pacing.payload_bytes, self.pacing.time);
         let mut theirs = Postgres::start(ids, bytes, BATCH, 1, time).await?;
@@ -215,22 +220,22 @@ impl Plan {
         self.compare("Against PostgreSQL, in batches", contest, &[Some(1.0)]).await
     }
 
-    /// The first contestant is ours; the others are what it is measured against.
+    /// Compares the first contestant, which is Snavio, with each of the others.
     async fn compare(
         &self,
         title: &str,
         contest: &mut [&mut dyn Contestant],
         wanted: &[Option<f64>],
     ) -> Result<Comparison, Failure> {
-        let contestants = alternate(contest, self.rounds, tell).await?;
+        let contestants = alternate(contest, self.rounds, print_progress).await?;
         let ratios = contestants[1..].iter().zip(wanted);
         let ratios = ratios.map(|(theirs, wanted)| Ratio::of(&contestants[0], theirs, *wanted)).collect();
         Ok(Comparison { title: title.to_owned(), contestants, ratios })
     }
 }
 
-/// Progress goes where it does not mix with the report.
-fn tell(what: &str, round: &Round) {
+/// Prints a round to standard error, apart from the report.
+fn print_progress(what: &str, round: &Round) {
     print_error(format_args!(
         "{what}: {:.0} a second, p99 {:.2} ms, others kept the machine {:.0} % busy",
         round.per_second,

@@ -1,4 +1,4 @@
-//! Processes that the bench starts: ended with it, whichever way it ends.
+//! The processes that the bench starts. They end with the bench, also if a signal stops it.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -10,48 +10,53 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::clock;
 use crate::cmd::Failure;
 
-/// Those that run now, for [`end_all`].
+/// The process ids of the running servers, for [`end_all`].
 static RUNNING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
-/// Servers that are part of the benchmark and no children of this process.
+/// The process ids of servers that are part of the benchmark but not children of this process.
 static BACKGROUND: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
-/// How long a server may take to end by itself.
+/// The time that a server gets to end after its signal, before it is killed.
 const END_MAX: Duration = Duration::from_secs(10);
 
-/// A server that was started, and is ended when dropped.
-pub(super) struct Running {
+/// A running server. Dropping it ends the server.
+pub(super) struct ServerProcess {
     child: Child,
     signal: Signal,
 }
 
-impl Running {
-    /// Starts a server and leaves its output to nobody.
+impl ServerProcess {
+    /// Starts a server and discards its output.
     pub(super) fn start(command: &mut Command) -> Result<Self, Failure> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Self::spawn(command)
     }
 
-    /// Starts a server, and waits until a line of its output holds `mark`: gives back what follows it.
+    /// Starts a server and waits for a line of its output that contains `mark`. Returns the rest of that
+    /// line.
     pub(super) fn start_and_read(command: &mut Command, mark: &str) -> Result<(Self, String), Failure> {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut running = Self::spawn(command)?;
-        let out = running.child.stdout.take().ok_or_else(|| Failure::new("a server without output"))?;
+        let out = running.child.stdout.take();
+        let out = out.ok_or_else(|| Failure::new("the server has no standard output"))?;
         let mut lines = BufReader::new(out).lines().map_while(Result::ok);
         let found = lines.find_map(|line| line.split_once(mark).map(|(_, rest)| rest.to_owned()));
-        let found = found.ok_or_else(|| Failure::new(format!("{command:?} ended without serving")))?;
+        let found = found.ok_or_else(|| {
+            Failure::new(format!("{command:?} closed its output before it printed {mark:?}; run it by hand"))
+        })?;
         Ok((running, found))
     }
 
     fn spawn(command: &mut Command) -> Result<Self, Failure> {
         let started = command.spawn();
-        let child = started.map_err(|error| Failure::of(format!("cannot start {command:?}"), &error))?;
+        let child =
+            started.map_err(|error| Failure::caused_by(format!("cannot start {command:?}"), &error))?;
         running().push(child.id());
         Ok(Self { child, signal: Signal::KILL })
     }
 
-    /// Ends the server by another signal than the one that it cannot see.
-    pub(super) fn ended_by(mut self, signal: Signal) -> Self {
+    /// Sets the signal that ends the server, instead of SIGKILL.
+    pub(super) fn with_end_signal(mut self, signal: Signal) -> Self {
         self.signal = signal;
         self
     }
@@ -71,7 +76,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         signal(self.pid(), self.signal);
         if self.wait(clock::now() + END_MAX).is_none() {
@@ -82,8 +87,8 @@ impl Drop for Running {
     }
 }
 
-/// A server that went into the background by itself, counted as part of the benchmark until this is dropped. Whoever
-/// started it ends it.
+/// A server that runs in the background. It counts as part of the benchmark until this is dropped. The code
+/// that started the server ends it.
 pub(super) struct Background(u32);
 
 impl Background {
@@ -103,14 +108,14 @@ impl Drop for Background {
     }
 }
 
-/// The processes whose families are the benchmark.
-pub(super) fn ours() -> Vec<u32> {
+/// The root processes of the benchmark: they and their descendants are the benchmark.
+pub(super) fn benchmark_roots() -> Vec<u32> {
     let mut ours = background().clone();
     ours.push(std::process::id());
     ours
 }
 
-/// Ends every server, for a bench that is told to end.
+/// Ends every server, for a bench that a signal stops.
 pub(super) fn end_all() {
     for pid in running().iter() {
         signal(*pid, Signal::INT);
@@ -123,7 +128,7 @@ pub(super) fn end_all() {
 
 fn signal(pid: u32, signal: Signal) {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    // It may have ended already.
+    // The process may have ended already.
     let _ = pid.map(|pid| kill_process(pid, signal));
 }
 

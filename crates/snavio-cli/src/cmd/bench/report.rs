@@ -1,4 +1,4 @@
-//! The report: tables for people and for the documentation, the whole of it as JSON.
+//! The report: tables for people and for the documentation, or JSON with all figures.
 
 use comfy_table::Table;
 use serde::Serialize;
@@ -8,10 +8,10 @@ use super::fairness::Fairness;
 use super::machine::Machine;
 use super::memory::{IdleConnections, MemoryOverTime};
 use super::round::{Rounds, Spread};
-use crate::Ended;
-use crate::output::{print_line, rendered};
+use crate::CommandResult;
+use crate::output::{print_line, render_table};
 
-/// How a report is printed.
+/// The format of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
     Text,
@@ -19,14 +19,14 @@ pub(super) enum Style {
     Json,
 }
 
-/// Everything that was measured.
+/// All figures of a bench.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) machine: Machine,
     pub(super) settings: Settings,
-    /// What one node does, combination by combination.
+    /// Ingest by one node, for each combination.
     pub(super) ingest: Vec<Rounds>,
-    /// Receive and acknowledge, without any load beside.
+    /// Receive and acknowledge, without other load.
     pub(super) consume: Vec<Rounds>,
     pub(super) comparisons: Vec<Comparison>,
     pub(super) fairness: Option<Fairness>,
@@ -34,22 +34,22 @@ pub(super) struct Report {
     pub(super) idle_connections: Option<IdleConnections>,
 }
 
-/// How it was measured.
+/// The settings of a bench.
 #[derive(Debug, Serialize)]
 pub(super) struct Settings {
     pub(super) command: String,
     pub(super) version: &'static str,
-    /// Whether the program was built to be measured.
+    /// Whether the program is a release build.
     pub(super) optimised: bool,
     pub(super) seconds: f64,
     pub(super) rounds: usize,
     pub(super) payload_bytes: usize,
-    /// Claims that were in the store before.
+    /// The number of claims in the store before the first round.
     pub(super) preloaded: usize,
 }
 
 impl Report {
-    pub(super) fn print(&self, style: Style) -> Ended {
+    pub(super) fn print(&self, style: Style) -> CommandResult {
         if style == Style::Json {
             print_line(&serde_json::to_string(self)?);
             return Ok(());
@@ -132,53 +132,29 @@ impl Figures {
             "refused",
             "others busy",
         ];
-        let row = |it: &Rounds| {
-            let latency = it.latency_micros;
-            let told = [latency.p50, latency.p90, latency.p99, latency.p999, latency.max].map(millis);
-            let mut row = vec![it.what.clone(), count(it.per_second.median), range(it.per_second)];
-            row.extend(told);
-            row.extend([it.messages_per_flush, it.server_micros_per_message].map(tenths));
-            row.push(tenths(it.database_micros_per_message));
-            row.extend([it.statements_per_message, it.round_trips_per_message].map(thousandths));
-            row.push(tenths(it.client_micros_per_message));
-            row.push(it.consumed_per_second.map(count).unwrap_or_default());
-            let refused = it.refused_percent;
-            row.push(if refused > 0.0 { format!("{refused:.1} %") } else { String::new() });
-            row.push(format!("{:.0} %", it.others_percent_max));
-            row
-        };
-        Self { title: title.to_owned(), columns, rows: all.iter().map(row).collect() }.without_empty_columns()
+        let rows = all.iter().map(rounds_row).collect();
+        Self { title: title.to_owned(), columns, rows }.without_empty_columns()
     }
 
     fn of_settings(all: &[Rounds]) -> Self {
-        let rows = all.iter().map(|it| vec![it.what.clone(), it.how.clone()]).collect();
+        let rows = all.iter().map(|rounds| vec![rounds.what.clone(), rounds.how.clone()]).collect();
         Self { title: "Settings".to_owned(), columns: vec!["what", "how"], rows }
     }
 
     fn of_ratios(all: &[&Ratio]) -> Self {
-        let row = |it: &&Ratio| {
-            let Spread { median, least, most } = it.ratio;
-            vec![
-                it.ours.clone(),
-                it.theirs.clone(),
-                format!("{median:.2}"),
-                format!("{least:.2}–{most:.2}"),
-                it.wanted.map(|wanted| format!("{wanted:.1}")).unwrap_or_default(),
-            ]
-        };
         Self {
             title: "Ratios".to_owned(),
             columns: vec!["ours", "to", "ratio", "range", "wanted"],
-            rows: all.iter().map(row).collect(),
+            rows: all.iter().map(|ratio| ratio_row(ratio)).collect(),
         }
     }
 
-    fn of_fairness(it: &Fairness) -> Self {
-        let neighbours = [None, Some(it.share_per_second), Some(it.flood_per_second)];
-        let rounds = [&it.alone, &it.beside_share, &it.beside_flood];
+    fn of_fairness(fairness: &Fairness) -> Self {
+        let neighbours = [None, Some(fairness.share_per_second), Some(fairness.flood_per_second)];
+        let rounds = [&fairness.alone, &fairness.beside_share, &fairness.beside_flood];
         let row = |(rounds, neighbour): (&Rounds, Option<f64>)| {
             let latency = rounds.latency_micros;
-            let ratio = latency.p99 as f64 / it.alone.latency_micros.p99.max(1) as f64;
+            let ratio = latency.p99 as f64 / fairness.alone.latency_micros.p99.max(1) as f64;
             vec![
                 rounds.what.clone(),
                 count(rounds.per_second.median),
@@ -195,25 +171,24 @@ impl Figures {
         }
     }
 
-    fn of_memory(it: &MemoryOverTime) -> Self {
-        let mib = |spread: Spread| format!("{:.0} ({:.0}–{:.0})", spread.median, spread.least, spread.most);
-        let stretch = it.stretch_samples;
+    fn of_memory(memory: &MemoryOverTime) -> Self {
+        let samples = memory.stretch_samples;
         let rows = vec![
-            vec!["at the start".to_owned(), format!("{:.0}", it.at_start_mib)],
-            vec![format!("first {stretch} s"), mib(it.first)],
-            vec![format!("last {stretch} s"), mib(it.last)],
+            vec!["at the start".to_owned(), format!("{:.0}", memory.at_start_mib)],
+            vec![format!("first {samples} s"), spread_text(memory.first)],
+            vec![format!("last {samples} s"), spread_text(memory.last)],
         ];
-        let title = format!("Resident memory over {:.0} s and {} messages", it.seconds, it.messages);
+        let title = format!("Resident memory over {:.0} s and {} messages", memory.seconds, memory.messages);
         Self { title, columns: vec!["when", "MiB, median and range"], rows }
     }
 
-    fn of_idle(it: &IdleConnections) -> Self {
+    fn of_idle(idle: &IdleConnections) -> Self {
         let row = vec![
-            it.connections.to_string(),
-            it.open.to_string(),
-            format!("{:.0}", it.before_mib),
-            format!("{:.0}", it.with_mib),
-            format!("{:.1}", it.kib_per_connection),
+            idle.connections.to_string(),
+            idle.open.to_string(),
+            format!("{:.0}", idle.before_mib),
+            format!("{:.0}", idle.with_mib),
+            format!("{:.1}", idle.kib_per_connection),
         ];
         Self {
             title: "Connections that do nothing".to_owned(),
@@ -244,7 +219,7 @@ impl Figures {
         for row in &self.rows {
             table.add_row(row);
         }
-        format!("{}\n{}", self.title, rendered(table))
+        format!("{}\n{}", self.title, render_table(table))
     }
 
     fn markdown(&self) -> String {
@@ -256,6 +231,37 @@ impl Figures {
         lines.extend(self.rows.iter().map(|row| line(&mut row.iter().map(String::as_str))));
         lines.join("\n")
     }
+}
+
+fn rounds_row(rounds: &Rounds) -> Vec<String> {
+    let latency = rounds.latency_micros;
+    let latencies = [latency.p50, latency.p90, latency.p99, latency.p999, latency.max].map(millis);
+    let mut row = vec![rounds.what.clone(), count(rounds.per_second.median), range(rounds.per_second)];
+    row.extend(latencies);
+    row.extend([rounds.messages_per_flush, rounds.server_micros_per_message].map(tenths));
+    row.push(tenths(rounds.database_micros_per_message));
+    row.extend([rounds.statements_per_message, rounds.round_trips_per_message].map(thousandths));
+    row.push(tenths(rounds.client_micros_per_message));
+    row.push(rounds.consumed_per_second.map(count).unwrap_or_default());
+    let refused = rounds.refused_percent;
+    row.push(if refused > 0.0 { format!("{refused:.1} %") } else { String::new() });
+    row.push(format!("{:.0} %", rounds.others_percent_max));
+    row
+}
+
+fn ratio_row(ratio: &Ratio) -> Vec<String> {
+    let Spread { median, least, most } = ratio.ratio;
+    vec![
+        ratio.ours.clone(),
+        ratio.theirs.clone(),
+        format!("{median:.2}"),
+        format!("{least:.2}–{most:.2}"),
+        ratio.wanted.map(|wanted| format!("{wanted:.1}")).unwrap_or_default(),
+    ]
+}
+
+fn spread_text(spread: Spread) -> String {
+    format!("{:.0} ({:.0}–{:.0})", spread.median, spread.least, spread.most)
 }
 
 fn millis(micros: u64) -> String {
@@ -274,7 +280,7 @@ fn range(spread: Spread) -> String {
     format!("{}–{}", count(spread.least), count(spread.most))
 }
 
-/// A whole number with its thousands apart.
+/// A whole number with commas between its thousands.
 fn count(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut text = String::new();
@@ -292,12 +298,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thousands_stand_apart() {
+    fn counts_have_commas_between_thousands() {
         assert_eq!([7.4, 1234.0, 1_234_567.0].map(count), ["7", "1,234", "1,234,567"]);
     }
 
     #[test]
-    fn a_table_can_be_pasted_into_a_page() {
+    fn markdown_table_leaves_out_empty_columns() {
         let rows = vec![vec!["x".to_owned(), String::new(), "1".to_owned()]];
         let table = Figures { title: "T".to_owned(), columns: vec!["a", "b", "c"], rows };
         assert_eq!(table.without_empty_columns().markdown(), "**T**\n\n| a | c |\n| --- | --- |\n| x | 1 |");

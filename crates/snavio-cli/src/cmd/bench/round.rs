@@ -1,81 +1,82 @@
-//! One measured stretch of time, and what several of them come to.
+//! The figures of one measured round, and the summary of several rounds.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::latency::Percentiles;
-use super::load::Ran;
-use super::machine::Busy;
+use super::load::LoadResult;
+use super::machine::MachineLoad;
 
-/// What one round came to.
+/// The figures of one round.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Round {
     pub(super) seconds: f64,
-    /// Messages that were sent and answered.
+    /// Messages with an answer.
     pub(super) messages: u64,
     pub(super) accepted: u64,
     pub(super) duplicate: u64,
     pub(super) refused: BTreeMap<u16, u64>,
-    /// Connections that broke.
+    /// Broken connections.
     pub(super) broken: u64,
     /// Accepted messages a second.
     pub(super) per_second: f64,
     pub(super) latency_micros: Percentiles,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) messages_per_flush: Option<f64>,
-    /// Messages that the store says it settled.
+    /// Messages that the store settled, by its own count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) settled: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) server_micros_per_message: Option<f64>,
-    /// Processor time of a database that is none of the servers under load.
+    /// Processor time of a database that is not itself the server under load.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) database_micros_per_message: Option<f64>,
-    /// Statements that the database says it was sent, per message.
+    /// Statements per message, counted by the database.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) statements_per_message: Option<f64>,
-    /// Statements that the nodes say they sent and awaited, per message.
+    /// Statements per message that the nodes sent and awaited, counted by the nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) round_trips_per_message: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) client_micros_per_message: Option<f64>,
-    /// Deliveries acknowledged a second by consumers beside the load.
+    /// Deliveries a second that consumers acknowledged during the load.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) consumed_per_second: Option<f64>,
-    pub(super) busy: Busy,
+    pub(super) busy: MachineLoad,
 }
 
 impl Round {
-    /// What the generator saw.
-    pub(super) fn of(ran: &Ran) -> Self {
-        let seconds = ran.elapsed.as_secs_f64();
-        let messages = ran.tally.answered();
+    /// The figures that the load generator measured.
+    pub(super) fn from_load(result: &LoadResult) -> Self {
+        let seconds = result.elapsed.as_secs_f64();
+        let messages = result.tally.answered();
         Self {
             seconds,
             messages,
-            accepted: ran.tally.accepted,
-            duplicate: ran.tally.duplicate,
-            refused: ran.tally.refused.clone(),
-            broken: ran.broken,
-            per_second: ran.tally.accepted as f64 / seconds,
-            latency_micros: ran.latencies.percentiles(),
-            client_micros_per_message: per(ran.processor.as_secs_f64() * 1e6, messages),
+            accepted: result.tally.accepted,
+            duplicate: result.tally.duplicate,
+            refused: result.tally.refused.clone(),
+            broken: result.broken,
+            per_second: result.tally.accepted as f64 / seconds,
+            latency_micros: result.latencies.percentiles(),
+            client_micros_per_message: divide(result.processor.as_secs_f64() * 1e6, messages),
             ..Self::default()
         }
     }
 }
 
-/// A quotient, if there is one.
-pub(super) fn per(sum: f64, count: u64) -> Option<f64> {
+/// A quotient; none for a count of zero.
+pub(super) fn divide(sum: f64, count: u64) -> Option<f64> {
     (count > 0).then(|| sum / count as f64)
 }
 
-/// Several rounds of the same thing: the median, and how far they are apart.
+/// Several rounds of one contestant: medians and ranges.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Rounds {
+    /// The name of the contestant.
     pub(super) what: String,
-    /// How it was driven, and with which settings.
+    /// Its settings and its client.
     pub(super) how: String,
     pub(super) per_second: Spread,
     pub(super) latency_micros: Percentiles,
@@ -83,26 +84,26 @@ pub(super) struct Rounds {
     pub(super) messages_per_flush: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) server_micros_per_message: Option<f64>,
-    /// Processor time of a database that is none of the servers under load.
+    /// Processor time of a database that is not itself the server under load.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) database_micros_per_message: Option<f64>,
-    /// Statements that the database says it was sent, per message.
+    /// Statements per message, counted by the database.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) statements_per_message: Option<f64>,
-    /// Statements that the nodes say they sent and awaited, per message.
+    /// Statements per message that the nodes sent and awaited, counted by the nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) round_trips_per_message: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) client_micros_per_message: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) consumed_per_second: Option<f64>,
-    /// Messages of all rounds that were refused: they cost the server time and count for nothing.
+    /// Refused messages of all rounds. They cost the server time and count in no other figure.
     pub(super) refused_percent: f64,
     pub(super) others_percent_max: f64,
     pub(super) rounds: Vec<Round>,
 }
 
-/// The median of some figures, and their range.
+/// The median and the range of some figures.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Spread {
     pub(super) median: f64,
@@ -153,7 +154,7 @@ impl Rounds {
 fn refused_percent(rounds: &[Round]) -> f64 {
     let refused: u64 = rounds.iter().flat_map(|round| round.refused.values()).sum();
     let messages = rounds.iter().map(|round| round.messages).sum();
-    per(refused as f64 * 100.0, messages).unwrap_or(0.0)
+    divide(refused as f64 * 100.0, messages).unwrap_or(0.0)
 }
 
 #[cfg(test)]
@@ -161,18 +162,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_are_told_as_a_part_of_all_messages() {
-        let round = |messages, refused| Round {
-            messages,
+    fn refusals_are_a_percentage_of_all_messages() {
+        let rounds = [30, 10].map(|refused| Round {
+            messages: 100,
             refused: BTreeMap::from([(429, refused)]),
             ..Round::default()
-        };
-        assert_eq!(refused_percent(&[round(100, 30), round(100, 10)]), 20.0);
+        });
+        assert_eq!(refused_percent(&rounds), 20.0);
         assert_eq!(refused_percent(&[]), 0.0);
     }
 
     #[test]
-    fn a_spread_is_the_median_and_the_range() {
+    fn spread_is_the_median_and_the_range() {
         let spread = Spread::of([3.0, 1.0, 10.0].into_iter()).unwrap();
         assert_eq!((spread.median, spread.least, spread.most), (3.0, 1.0, 10.0));
         assert_eq!(Spread::of([1.0, 3.0].into_iter()).unwrap().median, 2.0);

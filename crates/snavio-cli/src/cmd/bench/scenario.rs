@@ -1,31 +1,34 @@
-//! What is measured on a node: a cell of the matrix at a time, round by round.
+//! The measurements of a node: one cell of the matrix at a time, round by round.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::consume::Consume;
-use super::fleet::Engine;
+use super::fleet::FleetDatabase;
 use super::http::Ingest;
-use super::load::{self, Load, Ran, Wire};
-use super::machine::Watch;
+use super::load::{self, Load, LoadResult, Wire};
+use super::machine::LoadWatch;
 use super::messages::{Ids, Signer};
-use super::node::{Cast, Keeps, Policy, Target};
-use super::round::{Round, per};
+use super::node::{BenchTenant, Policy, StoreMode, Target};
+use super::round::{Round, divide};
 use crate::cmd::Failure;
 
-/// Messages of the first, unmeasured stretch, which tells how many a round needs.
+/// The most messages of the warm-up. It is not part of the figures; its rate tells how many messages a round
+/// needs.
 const WARM_UP_MESSAGES: usize = 60_000;
 const WARM_UP: Duration = Duration::from_millis(700);
-/// A round that goes faster than the one before it must not run out of messages at once.
+/// The factor for additional messages, so that a round does not run out of them if it is faster than the one
+/// before.
 const HEADROOM: f64 = 1.4;
-/// Connections that consume beside a load.
+/// Connections that consume during a load.
 const CONSUMERS: usize = 4;
-/// How a store is filled: the largest batches, over a few connections, a bounded number prepared at once.
+/// Messages in a request that fills a store: the largest batch.
 const FILL_BATCH: usize = 500;
 const FILL_CONNECTIONS: usize = 4;
+/// The most messages that a fill prepares at once: a bound on memory.
 const FILL_MESSAGES: usize = 50_000;
-/// A portion of a fill must be over while its signatures hold.
+/// The longest time for these messages: they must arrive while their signatures are valid.
 const FILL_TIME: Duration = Duration::from_secs(50);
 
 /// One combination of the matrix.
@@ -49,102 +52,109 @@ impl Cell {
     }
 }
 
-/// How rounds are run.
+/// The length and the messages of the rounds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pacing {
     pub(super) time: Duration,
     pub(super) payload_bytes: usize,
-    /// Messages that one round may have prepared: a bound on memory and on signing time.
+    /// The most messages that a round prepares: a bound on memory and on signing time.
     pub(super) messages_max: usize,
 }
 
-/// A node, who takes part, and how quick the last rounds were.
+/// Sends load to a node, as the services of one tenant.
 pub(super) struct Driver {
     pub(super) target: Target,
-    cast: Cast,
+    tenant: BenchTenant,
     pub(super) pacing: Pacing,
-    /// The database below the nodes, if it is one of its own.
-    engine: Option<Engine>,
-    paces: Vec<(Cell, f64)>,
+    /// The database of the nodes, if the driver measures it too.
+    database: Option<FleetDatabase>,
+    /// The highest rate of each cell so far, in messages a second.
+    rates: Vec<(Cell, f64)>,
 }
 
 impl Driver {
-    pub(super) async fn start(keeps: Keeps, pacing: Pacing) -> Result<Self, Failure> {
-        Self::over(Target::start(keeps)?, pacing).await
+    pub(super) async fn start(mode: StoreMode, pacing: Pacing) -> Result<Self, Failure> {
+        Self::over(Target::start(mode)?, pacing).await
     }
 
     pub(super) async fn over(target: Target, pacing: Pacing) -> Result<Self, Failure> {
-        let cast = target.cast().await?;
-        Ok(Self { target, cast, pacing, engine: None, paces: Vec::new() })
+        let tenant = target.register_tenant().await?;
+        Ok(Self { target, tenant, pacing, database: None, rates: Vec::new() })
     }
 
-    /// Tells what the database did as well.
-    pub(super) fn with_engine(self, engine: Engine) -> Self {
-        Self { engine: Some(engine), ..self }
+    /// Measures the database too.
+    pub(super) fn with_database(self, database: FleetDatabase) -> Self {
+        Self { database: Some(database), ..self }
     }
 
-    pub(super) fn cast(&self) -> &Cast {
-        &self.cast
+    pub(super) fn tenant(&self) -> &BenchTenant {
+        &self.tenant
     }
 
     fn signer(&self, policy: Policy) -> Result<Signer, Failure> {
-        self.signer_of(&self.cast, policy)
+        self.signer_of(&self.tenant, policy)
     }
 
-    /// Signs for another tenant's services.
-    pub(super) fn signer_of(&self, cast: &Cast, policy: Policy) -> Result<Signer, Failure> {
-        let target = cast.worker.source.as_str();
-        Signer::new(&cast.producer, target, policy.command(), self.pacing.payload_bytes)
+    /// A signer for the services of a tenant.
+    pub(super) fn signer_of(&self, tenant: &BenchTenant, policy: Policy) -> Result<Signer, Failure> {
+        let target = tenant.worker.source.as_str();
+        Signer::new(&tenant.producer, target, policy.command(), self.pacing.payload_bytes)
     }
 
     /// Measures one round.
     pub(super) async fn round(&mut self, cell: &Cell) -> Result<Round, Failure> {
-        let per_second = match self.paces.iter().find(|(known, _)| known == cell) {
+        let per_second = match self.rates.iter().find(|(measured, _)| measured == cell) {
             Some((_, per_second)) => *per_second,
             None => self.warm_up(cell).await?,
         };
         let time = self.pacing.time;
         let wanted = per_second * HEADROOM * time.as_secs_f64() + (cell.connections * cell.batch) as f64;
         let ingest = self.ingest(cell, wanted as usize, per_second).await?;
-        let before = self.target.figures().await?;
-        let engine = Engine::look(self.engine.as_ref()).await?;
-        let (used, watch) = (self.target.processor_time(), Watch::start());
-        let consumers = self.consumers(cell).await?;
-        let (ran, _) = run_apart(self.load(cell.connections, time), ingest).await?;
+        let counts_before = self.target.read_counts().await?;
+        let database_before = FleetDatabase::read_totals(self.database.as_ref()).await?;
+        let (used_before, watch) = (self.target.processor_time(), LoadWatch::start());
+        let consumers = self.start_consumers(cell).await?;
+        let (result, _) = run_load(self.load(cell.connections, time), ingest).await?;
         let consumed = match consumers {
             Some(consumers) => Some(consumers.end().await?),
             None => None,
         };
-        let mut round = Round::of(&ran);
+        let mut round = Round::from_load(&result);
         round.busy = watch.busy();
-        let used = used.zip(self.target.processor_time()).map(|(before, after)| after.saturating_sub(before));
-        round.server_micros_per_message = used.and_then(|it| per(it.as_secs_f64() * 1e6, round.messages));
-        let engine = Engine::look(self.engine.as_ref()).await?.zip(engine);
-        let did = self.target.figures().await?.since(before);
-        round.messages_per_flush = per(did.messages as f64, did.commits);
-        round.settled = Some(did.messages);
-        if let Some((after, before)) = engine {
+        round.server_micros_per_message = self.server_micros_per_message(used_before, round.messages);
+        let database_after = FleetDatabase::read_totals(self.database.as_ref()).await?;
+        let counts = self.target.read_counts().await?.since(counts_before);
+        round.messages_per_flush = divide(counts.messages as f64, counts.commits);
+        round.settled = Some(counts.messages);
+        if let Some((after, before)) = database_after.zip(database_before) {
             let used = after.processor.saturating_sub(before.processor);
-            round.database_micros_per_message = per(used.as_secs_f64() * 1e6, round.messages);
-            round.statements_per_message = per((after.calls - before.calls) as f64, did.messages);
-            round.round_trips_per_message = per(did.round_trips as f64, did.messages);
+            round.database_micros_per_message = divide(used.as_secs_f64() * 1e6, round.messages);
+            round.statements_per_message = divide((after.calls - before.calls) as f64, counts.messages);
+            round.round_trips_per_message = divide(counts.round_trips as f64, counts.messages);
         }
         round.consumed_per_second =
             consumed.map(|consumed| consumed.tally.accepted as f64 / consumed.elapsed.as_secs_f64());
-        self.learn(cell, round.messages as f64 / round.seconds);
+        self.record_rate(cell, round.messages as f64 / round.seconds);
         Ok(round)
+    }
+
+    /// Processor time of the nodes since `used_before`, for each message.
+    fn server_micros_per_message(&self, used_before: Option<Duration>, messages: u64) -> Option<f64> {
+        let used = self.target.processor_time()?.saturating_sub(used_before?);
+        divide(used.as_secs_f64() * 1e6, messages)
     }
 
     async fn warm_up(&self, cell: &Cell) -> Result<f64, Failure> {
         let ingest = self.ingest(cell, WARM_UP_MESSAGES, 50_000.0).await?;
-        let (ran, _) = run_apart(self.load(cell.connections, WARM_UP.min(self.pacing.time)), ingest).await?;
-        Ok((ran.tally.answered() as f64 / ran.elapsed.as_secs_f64()).max(100.0))
+        let load = self.load(cell.connections, WARM_UP.min(self.pacing.time));
+        let (result, _) = run_load(load, ingest).await?;
+        Ok((result.tally.answered() as f64 / result.elapsed.as_secs_f64()).max(100.0))
     }
 
-    fn learn(&mut self, cell: &Cell, per_second: f64) {
-        match self.paces.iter_mut().find(|(known, _)| known == cell) {
-            Some((_, known)) => *known = known.max(per_second),
-            None => self.paces.push((*cell, per_second)),
+    fn record_rate(&mut self, cell: &Cell, per_second: f64) {
+        match self.rates.iter_mut().find(|(measured, _)| measured == cell) {
+            Some((_, highest)) => *highest = highest.max(per_second),
+            None => self.rates.push((*cell, per_second)),
         }
     }
 
@@ -153,44 +163,43 @@ impl Driver {
     }
 
     async fn ingest(&self, cell: &Cell, count: usize, per_second: f64) -> Result<Ingest, Failure> {
-        // Whole batches, and at least one for each connection.
+        // Only whole batches, and at least one for each connection.
         let count = count.min(self.pacing.messages_max).max(cell.batch * cell.connections);
         let count = count.div_ceil(cell.batch) * cell.batch;
         let (signer, ids) = (self.signer(cell.policy)?, cell.ids);
-        let token = self.target.token(&self.cast.producer).await?;
-        let stock = apart(move || signer.prepare(count, ids, per_second)).await??;
+        let token = self.target.token(&self.tenant.producer).await?;
+        let stock = run_blocking(move || signer.prepare(count, ids, per_second)).await??;
         Ok(Ingest::new(stock, cell.batch, &self.target.host, &token))
     }
 
-    async fn consumers(&self, cell: &Cell) -> Result<Option<Consumers>, Failure> {
+    async fn start_consumers(&self, cell: &Cell) -> Result<Option<Consumers>, Failure> {
         if !cell.consume {
             return Ok(None);
         }
-        let token = self.target.token(&self.cast.worker).await?;
+        let token = self.target.token(&self.tenant.worker).await?;
         let wire = Consume::new(cell.policy.queue(), &self.target.host, &token, CONSUMERS, false);
         let stop = Arc::new(AtomicBool::new(false));
         let mut load = self.load(CONSUMERS, self.pacing.time + Duration::from_secs(20));
         load.stop = Some(Arc::clone(&stop));
-        Ok(Some(Consumers { stop, running: tokio::spawn(run_apart(load, wire)) }))
+        Ok(Some(Consumers { stop, running: tokio::spawn(run_load(load, wire)) }))
     }
 
-    /// Consumes what waits in a route's queue, until it is empty or the round's time is over.
+    /// Consumes the deliveries in the queue of a route, until it is empty or the time of a round has passed.
     pub(super) async fn consume(&self, policy: Policy, connections: usize) -> Result<Round, Failure> {
-        let token = self.target.token(&self.cast.worker).await?;
+        let token = self.target.token(&self.tenant.worker).await?;
         let wire = Consume::new(policy.queue(), &self.target.host, &token, connections, true);
-        let (before, used, watch) =
-            (self.target.figures().await?, self.target.processor_time(), Watch::start());
-        let (ran, _) = run_apart(self.load(connections, self.pacing.time), wire).await?;
-        let mut round = Round::of(&ran);
+        let counts_before = self.target.read_counts().await?;
+        let (used_before, watch) = (self.target.processor_time(), LoadWatch::start());
+        let (result, _) = run_load(self.load(connections, self.pacing.time), wire).await?;
+        let mut round = Round::from_load(&result);
         round.busy = watch.busy();
-        let used = used.zip(self.target.processor_time()).map(|(before, after)| after.saturating_sub(before));
-        round.server_micros_per_message = used.and_then(|it| per(it.as_secs_f64() * 1e6, round.messages));
-        let commits = self.target.figures().await?.since(before).commits;
-        round.messages_per_flush = per(round.accepted as f64, commits);
+        round.server_micros_per_message = self.server_micros_per_message(used_before, round.messages);
+        let commits = self.target.read_counts().await?.since(counts_before).commits;
+        round.messages_per_flush = divide(round.accepted as f64, commits);
         Ok(round)
     }
 
-    /// Puts so many messages into the store, and says how it goes.
+    /// Puts `count` messages into the store, and reports the number of messages after each portion.
     pub(super) async fn fill(
         &self,
         policy: Policy,
@@ -204,13 +213,16 @@ impl Driver {
             let batch = FILL_BATCH.min(portion);
             let cell = Cell { policy, batch, connections: FILL_CONNECTIONS, ids, consume: false };
             let signer = self.signer(policy)?;
-            let token = self.target.token(&self.cast.producer).await?;
+            let token = self.target.token(&self.tenant.producer).await?;
             let portion = portion.div_ceil(batch) * batch;
-            let stock = apart(move || signer.prepare(portion, ids, 50_000.0)).await??;
+            let stock = run_blocking(move || signer.prepare(portion, ids, 50_000.0)).await??;
             let ingest = Ingest::new(stock, cell.batch, &self.target.host, &token);
-            let (ran, _) = run_apart(self.load(cell.connections, FILL_TIME), ingest).await?;
-            if ran.tally.accepted != portion as u64 {
-                return Err(Failure::new(format!("the store could not be filled: {:?}", ran.tally)));
+            let (result, _) = run_load(self.load(cell.connections, FILL_TIME), ingest).await?;
+            if result.tally.accepted != portion as u64 {
+                return Err(Failure::new(format!(
+                    "the node accepted {} of {portion} messages that were to fill its store: {:?}",
+                    result.tally.accepted, result.tally
+                )));
             }
             done += portion;
             progress(done);
@@ -219,30 +231,31 @@ impl Driver {
     }
 }
 
+/// Consumers that run during a load.
 struct Consumers {
     stop: Arc<AtomicBool>,
-    running: tokio::task::JoinHandle<Result<(Ran, Consume), Failure>>,
+    running: tokio::task::JoinHandle<Result<(LoadResult, Consume), Failure>>,
 }
 
 impl Consumers {
-    async fn end(self) -> Result<Ran, Failure> {
+    async fn end(self) -> Result<LoadResult, Failure> {
         self.stop.store(true, Ordering::Relaxed);
-        let ended = self.running.await.map_err(|error| Failure::of("the consumers failed", &error))?;
-        ended.map(|(ran, _)| ran)
+        let ended = self.running.await.map_err(|error| Failure::caused_by("the consumers failed", &error))?;
+        ended.map(|(result, _)| result)
     }
 }
 
-/// Runs a load on a thread of its own.
-pub(super) async fn run_apart<W: Wire + 'static>(load: Load, mut wire: W) -> Result<(Ran, W), Failure> {
-    let ran = apart(move || load::run(&load, &mut wire).map(|ran| (ran, wire))).await?;
-    ran.map_err(|error| Failure::of("the load could not be run", &error))
+/// Runs a load on a separate thread.
+pub(super) async fn run_load<W: Wire + 'static>(load: Load, mut wire: W) -> Result<(LoadResult, W), Failure> {
+    let result = run_blocking(move || load::run(&load, &mut wire).map(|result| (result, wire))).await?;
+    result.map_err(|error| Failure::caused_by("cannot run the load", &error))
 }
 
-/// Runs something that blocks or computes away from the runtime.
-pub(super) async fn apart<T: Send + 'static>(
+/// Runs blocking work or a long computation on a thread outside the runtime.
+pub(super) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
     tokio::task::spawn_blocking(work)
         .await
-        .map_err(|error| Failure::of("a thread of the bench failed", &error))
+        .map_err(|error| Failure::caused_by("a thread of the bench failed", &error))
 }

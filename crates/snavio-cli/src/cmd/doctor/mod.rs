@@ -14,60 +14,69 @@ use snavio_store::engine::{postgres, sqlite};
 use snavio_store::files;
 
 use super::Failure;
-use super::configuration::StorePlace;
-use crate::Ended;
+use super::configuration::StoreArguments;
+use crate::CommandResult;
 use crate::output::Output;
 
-/// Check configuration, store, clock, disk, keys, TLS and ports, and say how to mend what is wrong.
+/// Check the configuration, store and machine of a node, and say how to fix problems.
 ///
-/// Example: snavio doctor --config snavio.toml
+/// The checks cover the configuration, the store, the clock, the disk, keys, TLS and ports.
+/// The command reads the configuration and the store directly and changes nothing.
 #[derive(Args)]
+#[command(after_help = "Example: snavio doctor
+Example: snavio doctor --data /var/lib/snavio
+Example: snavio doctor --config /etc/snavio/snavio.toml")]
 pub(crate) struct Doctor {
     #[command(flatten)]
-    place: StorePlace,
+    store: StoreArguments,
 }
 
+/// The result of one check.
 struct Finding {
-    what: &'static str,
-    /// What is told where there is no problem.
-    said: String,
+    check: &'static str,
+    /// More about a check without a problem; may be empty.
+    detail: String,
     problem: Option<String>,
-    mend: &'static str,
+    fix: &'static str,
 }
 
 impl Finding {
-    /// Something that was checked, and is fine unless there is a problem.
-    fn new(what: &'static str, problem: Option<String>, mend: &'static str) -> Self {
-        Self { what, said: String::new(), problem, mend }
+    /// A check that passed, unless there is a problem.
+    fn new(check: &'static str, problem: Option<String>, fix: &'static str) -> Self {
+        Self { check, detail: String::new(), problem, fix }
     }
 
-    /// Something that is fine, with more to say about it.
-    fn fine(what: &'static str, said: String) -> Self {
-        Self { said, ..Self::new(what, None, "") }
+    /// A check that passed, with more about it.
+    fn passed(check: &'static str, detail: String) -> Self {
+        Self { detail, ..Self::new(check, None, "") }
     }
 
     fn result(&self) -> String {
         match &self.problem {
             Some(problem) => problem.clone(),
-            None if self.said.is_empty() => "ok".to_owned(),
-            None => format!("ok: {}", self.said),
+            None if self.detail.is_empty() => "ok".to_owned(),
+            None => format!("ok: {}", self.detail),
         }
     }
 }
 
 impl Doctor {
-    pub(crate) async fn run(self, output: Output) -> Ended {
-        let config = match self.place.config() {
+    pub(crate) async fn run(self, output: Output) -> CommandResult {
+        let config = match self.store.config() {
             Ok(config) => config,
             Err(failure) => {
-                let item = json!({ "check": "configuration", "result": failure.to_string(), "mend": "mend the settings named" });
-                output.rows(&json!([item]), std::slice::from_ref(&item), &["check", "result", "mend"]);
-                return Err(Failure::new("the configuration must be mended first"));
+                let item = json!({
+                    "check": "configuration", "result": failure.to_string(), "mend": "fix the settings named",
+                });
+                output.print_rows(&json!([item]), std::slice::from_ref(&item), &["check", "result", "mend"]);
+                return Err(Failure::new(
+                    "the configuration is invalid: fix the settings named above, then run snavio doctor again",
+                ));
             }
         };
         let mut findings = match &config.store {
             StoreConfig::Embedded { .. } => {
-                vec![store(&config), clock(&config), disk(&config), privacy(&config)]
+                vec![check_store(&config), check_clock(&config), check_disk(&config), check_privacy(&config)]
             }
             StoreConfig::Postgres { url, ca_file, .. } => {
                 let database =
@@ -75,23 +84,29 @@ impl Doctor {
                 database::findings(&config, &database).await
             }
         };
-        findings.extend([secrets(&config), tls(&config), port(&config), admin_port(&config), limit()]);
+        findings.extend([
+            check_secrets(&config),
+            check_tls_files(&config),
+            check_port(&config),
+            check_admin_port(&config),
+            check_open_files(),
+        ]);
         let items: Vec<Value> = findings
             .iter()
-            .map(|it| {
-                let mend = if it.problem.is_some() { it.mend } else { "" };
-                json!({ "check": it.what, "result": it.result(), "mend": mend })
+            .map(|finding| {
+                let fix = if finding.problem.is_some() { finding.fix } else { "" };
+                json!({ "check": finding.check, "result": finding.result(), "mend": fix })
             })
             .collect();
-        output.rows(&Value::Array(items.clone()), &items, &["check", "result", "mend"]);
-        match findings.iter().filter(|it| it.problem.is_some()).count() {
+        output.print_rows(&Value::Array(items.clone()), &items, &["check", "result", "mend"]);
+        match findings.iter().filter(|finding| finding.problem.is_some()).count() {
             0 => Ok(()),
             count => Err(Failure::new(format!("{count} of {} checks found a problem", findings.len()))),
         }
     }
 }
 
-fn store(config: &Config) -> Finding {
+fn check_store(config: &Config) -> Finding {
     let problem = if has_store(config) {
         let checked = sqlite::check_not_moved(&config.data_folder).map_err(Failure::from);
         match checked.and_then(|()| Ok(sqlite::check_integrity(&config.data_folder)?)) {
@@ -104,17 +119,20 @@ fn store(config: &Config) -> Finding {
     Finding::new(
         "store",
         problem,
-        "do what is named; where something is damaged, restore the last backup into another folder (snavio restore)",
+        "follow the result; if the store is damaged, restore the last backup into another folder (snavio restore)",
     )
 }
 
-/// Compares what a node would: the newest record with the wall clock.
-fn clock(config: &Config) -> Finding {
+/// Compares the time of the newest record with the wall clock, as a starting node does.
+fn check_clock(config: &Config) -> Finding {
     let newest = match has_store(config).then(|| sqlite::newest_at(&config.data_folder)).transpose() {
         Ok(newest) => newest.flatten(),
         Err(error) => {
-            let problem = Some(format!("cannot ask the store for its time: {}", Failure::from(error)));
-            return Finding::new("clock", problem, "mend the store first, then check again");
+            let problem = Some(format!(
+                "cannot ask the store for the time of its last commit: {}",
+                Failure::from(error)
+            ));
+            return Finding::new("clock", problem, "mend the store first, then run snavio doctor again");
         }
     };
     let ahead = newest.unwrap_or(Timestamp(0)).since(MachineClock::after(Timestamp(0)).now());
@@ -127,8 +145,8 @@ fn has_store(config: &Config) -> bool {
     matches!(config.store, StoreConfig::Embedded { .. }) && config.data_folder.join(sqlite::FILE).exists()
 }
 
-fn disk(config: &Config) -> Finding {
-    let existing = config.data_folder.ancestors().find(|it| it.exists()).unwrap_or(Path::new("."));
+fn check_disk(config: &Config) -> Finding {
+    let existing = config.data_folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));
     let problem = match files::free_bytes(existing) {
         Ok(free) => {
             let least = config.disk_free_bytes_min;
@@ -140,28 +158,28 @@ fn disk(config: &Config) -> Finding {
     Finding::new("disk", problem, "free some space, or move the data folder")
 }
 
-/// The first of these files or folders that others than their owner may use.
-fn open_to_others<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Option<String> {
+/// The first of these files or folders that other users than its owner can access.
+fn find_open_to_others<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Option<String> {
     paths.into_iter().find_map(|path| {
         let mode = files::open_to_others(path).ok()??;
         Some(format!("{} is open to others (mode {mode:o})", path.display()))
     })
 }
 
-/// The store holds every payload. A node makes its files private; those that came from elsewhere may not be.
-fn privacy(config: &Config) -> Finding {
+/// The store holds every payload. A node makes its files private; files copied from elsewhere may not be.
+fn check_privacy(config: &Config) -> Finding {
     let folder = &config.data_folder;
     let files = ["", "-wal", "-shm"].map(|ending| folder.join(format!("{}{ending}", sqlite::FILE)));
-    let problem = open_to_others(std::iter::once(folder).chain(&files));
+    let problem = find_open_to_others(std::iter::once(folder).chain(&files));
     Finding::new("privacy", problem, "chmod 700 on the data folder, chmod 600 on the files in it")
 }
 
-fn secrets(config: &Config) -> Finding {
+fn check_secrets(config: &Config) -> Finding {
     let files = config.platform_keys.iter().filter_map(|key| match key {
         KeySource::File(file) => Some(file),
         KeySource::Setting { .. } => None,
     });
-    let open = open_to_others(files.chain([&config.operator_token_file]));
+    let open = find_open_to_others(files.chain([&config.operator_token_file]));
     if open.is_some() {
         return Finding::new("secrets", open, "chmod 600 on the file named");
     }
@@ -171,27 +189,27 @@ fn secrets(config: &Config) -> Finding {
     Finding::new("secrets", problem, "put back your copy of the platform key")
 }
 
-fn tls(config: &Config) -> Finding {
+fn check_tls_files(config: &Config) -> Finding {
     let problem = config.server.tls.as_ref().and_then(|tls| check_tls(tls).err());
     let problem = problem.map(|error| Failure::from(error).to_string());
-    Finding::new("tls", problem, "mend the file named, or server.tls_cert and server.tls_key")
+    Finding::new("tls", problem, "fix the file named, or server.tls_cert and server.tls_key")
 }
 
-fn port(config: &Config) -> Finding {
-    let problem = taken(config.server.listen);
-    Finding::new("port", problem, "stop what listens there (perhaps a node), or set server.listen")
+fn check_port(config: &Config) -> Finding {
+    let problem = bind_error(config.server.listen);
+    Finding::new("port", problem, "stop the process on this port (perhaps a node), or set server.listen")
 }
 
-fn admin_port(config: &Config) -> Finding {
-    let problem = config.admin_listen.and_then(taken);
-    Finding::new("admin port", problem, "stop what listens there, or set admin.listen")
+fn check_admin_port(config: &Config) -> Finding {
+    let problem = config.admin_listen.and_then(bind_error);
+    Finding::new("admin port", problem, "stop the process on this port, or set admin.listen")
 }
 
-fn taken(address: SocketAddr) -> Option<String> {
+fn bind_error(address: SocketAddr) -> Option<String> {
     TcpListener::bind(address).err().map(|error| format!("{address}: {error}"))
 }
 
-fn limit() -> Finding {
+fn check_open_files() -> Finding {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let problem = limit.filter(|limit| *limit < 4096).map(|limit| format!("{limit} open files at most"));
     Finding::new("open files", problem, "raise the limit (ulimit -n 65536)")

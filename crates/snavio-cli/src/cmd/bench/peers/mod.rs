@@ -1,5 +1,5 @@
-//! The peers: each is installed if missing, started on a free port in a temporary folder, and driven with its
-//! equivalent of a durable insert-if-absent.
+//! The peers: other systems to compare with. The bench installs each if needed, starts it on a free port in a
+//! temporary folder, and sends it the equivalent of a durable insert-if-absent.
 
 pub(super) mod nats;
 pub(super) mod postgres;
@@ -9,19 +9,19 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use super::load::{Load, Wire};
-use super::machine::Watch;
-use super::process::Running;
-use super::round::{Round, per};
-use super::scenario::run_apart;
-use super::{clock, machine, messages};
+use super::machine::LoadWatch;
+use super::process::ServerProcess;
+use super::round::{Round, divide};
+use super::scenario::run_load;
+use super::{machine, messages};
 use crate::cmd::Failure;
 
-/// How long a peer may take to listen.
+/// The longest time from the start of a peer until it listens.
 const START_MAX: Duration = Duration::from_secs(30);
-/// How long both clients of a peer are tried, to use the faster one.
+/// The length of the trial of each client of a peer. The faster client then runs the rounds.
 pub(super) const TRIAL: Duration = Duration::from_secs(1);
 
-/// What ours is measured against.
+/// A system to compare with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Peer {
     /// `SET NX EX`, flushed always and every second.
@@ -36,31 +36,34 @@ impl Peer {
     pub(super) const ALL: [Self; 3] = [Self::Redis, Self::Nats, Self::Postgres];
 }
 
-/// A peer's server: its process, its folder, where it listens.
+/// The server of a peer, with its process, folder and address.
 pub(super) struct Server {
     pub(super) address: SocketAddr,
-    process: Running,
+    process: ServerProcess,
     _folder: tempfile::TempDir,
 }
 
 impl Server {
     /// Waits until the process listens.
     pub(super) fn of(
-        process: Running,
+        process: ServerProcess,
         folder: tempfile::TempDir,
         address: SocketAddr,
     ) -> Result<Self, Failure> {
         let until = clock::now() + START_MAX;
         while TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_err() {
             if clock::now() > until {
-                return Err(Failure::new(format!("nothing listens on {address}")));
+                return Err(Failure::new(format!(
+                    "the server does not listen on {address} after {} s",
+                    START_MAX.as_secs()
+                )));
             }
             std::thread::sleep(Duration::from_millis(50));
         }
         Ok(Self { address, process, _folder: folder })
     }
 
-    /// One round with our own client.
+    /// Measures one round with the load generator of the bench.
     pub(super) async fn round<W: Wire + 'static>(
         &self,
         connections: usize,
@@ -71,7 +74,7 @@ impl Server {
     }
 }
 
-/// One round of a server with our own client.
+/// Measures one round of a server with the load generator of the bench.
 async fn round<W: Wire + 'static>(
     address: SocketAddr,
     pid: u32,
@@ -80,37 +83,36 @@ async fn round<W: Wire + 'static>(
     wire: W,
 ) -> Result<Round, Failure> {
     let load = Load { addresses: vec![address], connections, time, pace: None, stop: None };
-    let (used, watch) = (machine::family_time(&[pid]), Watch::start());
-    let (ran, _) = run_apart(load, wire).await?;
-    let mut round = Round::of(&ran);
+    let (used, watch) = (machine::family_time(&[pid]), LoadWatch::start());
+    let (result, _) = run_load(load, wire).await?;
+    let mut round = Round::from_load(&result);
     round.busy = watch.busy();
     let used = machine::family_time(&[pid]).saturating_sub(used);
-    round.server_micros_per_message = per(used.as_secs_f64() * 1e6, round.messages);
+    round.server_micros_per_message = divide(used.as_secs_f64() * 1e6, round.messages);
     if round.accepted == 0 {
-        return Err(Failure::new(format!("the peer took nothing: {:?}", round.refused)));
+        return Err(Failure::new(format!("the peer accepted no message: {:?}", round.refused)));
     }
     Ok(round)
 }
 
-/// A folder for a peer's data.
-pub(super) fn folder() -> std::io::Result<tempfile::TempDir> {
+pub(super) fn make_folder() -> std::io::Result<tempfile::TempDir> {
     tempfile::Builder::new().prefix("snavio-bench-").tempdir()
 }
 
-/// An address that nobody listens on.
+/// An address with a free port.
 pub(super) fn free_address() -> std::io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
-/// New ids, as our own messages have them.
+/// Makes new ids like those of the messages to Snavio.
 pub(super) struct NewIds {
     ids: messages::Ids,
-    bits: messages::Bits,
+    bits: messages::RandomBits,
 }
 
 impl NewIds {
     pub(super) fn new(ids: messages::Ids) -> Self {
-        Self { ids, bits: messages::Bits::new() }
+        Self { ids, bits: messages::RandomBits::new() }
     }
 
     pub(super) fn next(&mut self) -> uuid::Uuid {

@@ -1,4 +1,4 @@
-//! NATS JetStream: a publish with `Nats-Msg-Id`, answered once it is stored.
+//! NATS JetStream: a publish with `Nats-Msg-Id`, which the server answers after it has stored the message.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -14,13 +14,13 @@ use super::super::http::number;
 use super::super::install;
 use super::super::load::{Tally, Wire};
 use super::super::messages::{Ids, payload};
-use super::super::process::Running;
+use super::super::process::ServerProcess;
 use super::super::round::Round;
-use super::super::scenario::apart;
-use super::{NewIds, Server, folder, free_address};
+use super::super::scenario::run_blocking;
+use super::{NewIds, Server, free_address, make_folder};
 use crate::cmd::Failure;
 
-/// When the stream's file is flushed.
+/// When the server flushes the file of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Sync {
     Always,
@@ -45,8 +45,8 @@ impl JetStream {
         connections: usize,
         time: Duration,
     ) -> Result<Self, Failure> {
-        let program = apart(install::nats_server).await??;
-        let (folder, address) = (folder()?, free_address()?);
+        let program = run_blocking(install::nats_server).await??;
+        let (folder, address) = (make_folder()?, free_address()?);
         let interval = match sync {
             Sync::Always => "sync_interval: always",
             Sync::Default => "",
@@ -56,9 +56,10 @@ impl JetStream {
             format!("listen: \"{address}\"\njetstream {{\n  store_dir: \"{store}\"\n  {interval}\n}}\n");
         let file = folder.path().join("nats.conf");
         std::fs::write(&file, settings)?;
-        let process = Running::start(Command::new(program).arg("-c").arg(&file))?.ended_by(Signal::INT);
+        let process =
+            ServerProcess::start(Command::new(program).arg("-c").arg(&file))?.with_end_signal(Signal::INT);
         let server = Server::of(process, folder, address)?;
-        apart(move || make_stream(address)).await??;
+        run_blocking(move || make_stream(address)).await??;
         let payload = payload(payload_bytes);
         Ok(Self { server, sync, ids, payload, connections, time })
     }
@@ -100,7 +101,10 @@ fn make_stream(address: std::net::SocketAddr) -> Result<(), Failure> {
     write!(stream, "PUB {subject} {} {}\r\n{settings}\r\n", inbox(0), settings.len())?;
     let answer = read_until(&mut stream, b"}\r\n")?;
     if memmem::find(&answer, b"\"error\"").is_some() {
-        return Err(Failure::new(format!("no stream: {}", String::from_utf8_lossy(&answer))));
+        return Err(Failure::new(format!(
+            "NATS did not make the stream: {}",
+            String::from_utf8_lossy(&answer)
+        )));
     }
     Ok(())
 }
@@ -129,11 +133,13 @@ fn read_until(stream: &mut TcpStream, end: &[u8]) -> std::io::Result<Vec<u8>> {
     Ok(received)
 }
 
+/// The client side of a publish over the NATS protocol.
 struct Publish {
     ids: NewIds,
     payload: Vec<u8>,
+    /// The number of connections that were opened.
     greeted: usize,
-    /// Connections that were asked whether they are still there.
+    /// For each connection, whether it owes the server a PONG.
     pings: Vec<bool>,
 }
 
@@ -150,7 +156,7 @@ impl Wire for Publish {
         if std::mem::take(&mut self.pings[connection]) {
             out.extend_from_slice(b"PONG\r\n");
         }
-        // "NATS/1.0", the header's name, the id, and the line breaks.
+        // The bytes of "NATS/1.0", of the header's name, of the id, and of the line breaks.
         const HEADERS: usize = 10 + 13 + 36 + 4;
         let mut buffer = uuid::Uuid::encode_buffer();
         let id: &str = self.ids.next().hyphenated().encode_lower(&mut buffer);
@@ -178,7 +184,10 @@ impl Wire for Publish {
         let line = &received[start..start + end];
         let length = line.rsplit(|byte| *byte == b' ').next().and_then(number);
         let Some(length) = length.filter(|_| line.starts_with(b"MSG ") || line.starts_with(b"HMSG ")) else {
-            return Err(std::io::Error::other("not an answer"));
+            return Err(std::io::Error::other(format!(
+                "unexpected line from NATS: {}",
+                String::from_utf8_lossy(line)
+            )));
         };
         let body = start + end + 2;
         let Some(text) = received.get(body..body + length + 2) else { return Ok(None) };
@@ -200,17 +209,17 @@ mod tests {
     }
 
     #[test]
-    fn the_lengths_of_a_publish_are_right() {
+    fn publish_states_its_lengths() {
         let mut out = Vec::new();
         assert!(publish().request(0, &mut out));
         let text = String::from_utf8(out).unwrap();
         let (line, rest) = text.split_once("\r\n").unwrap();
-        let lengths: Vec<usize> = line.split(' ').skip(3).map(|it| it.parse().unwrap()).collect();
+        let lengths: Vec<usize> = line.split(' ').skip(3).map(|length| length.parse().unwrap()).collect();
         assert_eq!(lengths, [rest.find("{}").unwrap(), rest.len() - 2]);
     }
 
     #[test]
-    fn acknowledgements_are_told_apart() {
+    fn complete_acknowledgement_after_a_ping_is_counted() {
         let mut tally = Tally::default();
         let fresh = b"PING\r\nMSG _INBOX.bench.0 1 26\r\n{\"stream\":\"bench\",\"seq\":1}\r\nMSG";
         let mut publish = publish();

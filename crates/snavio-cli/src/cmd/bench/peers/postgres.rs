@@ -15,7 +15,7 @@ use super::super::round::Round;
 use super::{NewIds, TRIAL};
 use crate::cmd::Failure;
 
-/// Settings besides the defaults: none that makes a commit less durable.
+/// Settings that differ from the defaults. None of them makes a commit less durable.
 const SETTINGS: [&str; 2] = ["max_connections=200", "shared_buffers=512MB"];
 const SINGLE: &str = "INSERT INTO claim (id, payload) VALUES ($1, $2) ON CONFLICT DO NOTHING";
 const BATCH: &str =
@@ -27,7 +27,7 @@ pub(in super::super) struct Postgres {
     ids: Ids,
     inserts: Inserts,
     time: Duration,
-    /// Rows a second with our client and with pgbench, as tried at the start.
+    /// Rows a second with the bench's client and with pgbench, measured at the start.
     tried: (f64, f64),
 }
 
@@ -40,7 +40,7 @@ impl Postgres {
         time: Duration,
     ) -> Result<Self, Failure> {
         let server = Database::start(&SETTINGS).await?;
-        server.ask("postgres", TABLE).await?;
+        server.query("postgres", TABLE).await?;
         let inserts = Inserts { payload: payload(payload_bytes), batch, clients: connections };
         let mut postgres = Self { server, ids, inserts, time, tried: (0.0, 0.0) };
         let ours = postgres.with_our_client(TRIAL.min(time)).await?.per_second;
@@ -84,7 +84,7 @@ impl Contestant for Postgres {
     }
 }
 
-/// PostgreSQL's protocol, version 3, as far as it is needed.
+/// The client side of prepared inserts over the PostgreSQL protocol, version 3.
 struct Insert {
     ids: NewIds,
     payload: Vec<u8>,
@@ -112,8 +112,8 @@ impl Wire for Insert {
         message(out, b'B', |body| {
             text(body, "");
             text(body, "insert");
-            // One format for all parameters, binary; then the two of them.
-            [1_i16, 1, 2].iter().for_each(|it| body.extend_from_slice(&it.to_be_bytes()));
+            // One format code for all parameters, the code for binary, and the number of parameters.
+            [1_i16, 1, 2].iter().for_each(|number| body.extend_from_slice(&number.to_be_bytes()));
             if self.batch == 1 {
                 value(body, self.ids.next().as_bytes());
                 value(body, &self.payload);
@@ -137,7 +137,7 @@ impl Wire for Insert {
         let batch = self.batch as u64;
         match messages(&received[..end]).find(|(kind, _)| matches!(kind, b'C' | b'E')) {
             Some((b'C', body)) => {
-                let inserted = inserted(body).unwrap_or(0).min(batch);
+                let inserted = inserted_rows(body).unwrap_or(0).min(batch);
                 tally.count(202, inserted);
                 tally.count(200, batch - inserted);
             }
@@ -147,8 +147,8 @@ impl Wire for Insert {
     }
 }
 
-/// `INSERT 0 <rows>`
-fn inserted(body: &[u8]) -> Option<u64> {
+/// Reads the number of rows in the answer `INSERT 0 <rows>`.
+fn inserted_rows(body: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(body).ok()?.trim_end_matches('\0');
     text.rsplit(' ').next()?.parse().ok()
 }
@@ -179,7 +179,7 @@ fn read_until_ready(stream: &mut TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// Where the first `ReadyForQuery` ends.
+/// The end of the first `ReadyForQuery`.
 fn ready_at(received: &[u8]) -> Option<usize> {
     let mut end = 0;
     for (kind, body) in messages(received) {
@@ -191,7 +191,7 @@ fn ready_at(received: &[u8]) -> Option<usize> {
     None
 }
 
-/// The complete messages at the front of what was received.
+/// The complete messages at the front of the received bytes.
 fn messages(mut received: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     std::iter::from_fn(move || {
         let (kind, rest) = received.split_first()?;
@@ -211,7 +211,7 @@ fn message(out: &mut Vec<u8>, kind: u8, write: impl FnOnce(&mut Vec<u8>)) {
     out[start..start + 4].copy_from_slice(&length(written - 4));
 }
 
-/// A length as the protocol tells it: its own four bytes included.
+/// The length field of a message: it includes its own four bytes.
 fn length(bytes: usize) -> [u8; 4] {
     i32::try_from(bytes + 4).unwrap_or(i32::MAX).to_be_bytes()
 }
@@ -230,8 +230,8 @@ fn value(body: &mut Vec<u8>, value: &[u8]) {
 fn array<'a>(body: &mut Vec<u8>, oid: i32, values: impl ExactSizeIterator<Item = &'a [u8]>) {
     let count = i32::try_from(values.len()).unwrap_or(i32::MAX);
     let mut bytes = Vec::new();
-    [1, 0, oid, count, 1].iter().for_each(|it| bytes.extend_from_slice(&it.to_be_bytes()));
-    values.for_each(|it| value(&mut bytes, it));
+    [1, 0, oid, count, 1].iter().for_each(|number| bytes.extend_from_slice(&number.to_be_bytes()));
+    values.for_each(|element| value(&mut bytes, element));
     value(body, &bytes);
 }
 
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_ends_when_the_server_is_ready() {
+    fn answer_ends_when_the_server_is_ready() {
         let mut received = Vec::new();
         message(&mut received, b'2', |_| {});
         message(&mut received, b'C', |body| text(body, "INSERT 0 97"));

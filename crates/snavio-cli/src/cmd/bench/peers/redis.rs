@@ -11,18 +11,18 @@ use super::super::contest::Contestant;
 use super::super::install;
 use super::super::latency::Percentiles;
 use super::super::load::{Tally, Wire};
-use super::super::machine::Watch;
+use super::super::machine::LoadWatch;
 use super::super::messages::{Ids, payload};
-use super::super::process::Running;
+use super::super::process::ServerProcess;
 use super::super::round::Round;
-use super::super::scenario::apart;
-use super::{NewIds, Server, TRIAL, folder, free_address};
+use super::super::scenario::run_blocking;
+use super::{NewIds, Server, TRIAL, free_address, make_folder};
 use crate::cmd::Failure;
 
-/// Keys that redis-benchmark draws from: as many as its counter holds.
+/// The range of keys for redis-benchmark: close to the maximum of its counter.
 const KEYS: &str = "2000000000";
 
-/// When the append-only file is flushed.
+/// When the server flushes its append-only file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Flush {
     Always,
@@ -46,7 +46,7 @@ pub(in super::super) struct Redis {
     payload: Vec<u8>,
     connections: usize,
     time: Duration,
-    /// Messages a second with our client and with Redis' own, as tried at the start.
+    /// Messages a second with the bench's client and with redis-benchmark, measured at the start.
     tried: (f64, f64),
 }
 
@@ -59,12 +59,12 @@ impl Redis {
         time: Duration,
     ) -> Result<Self, Failure> {
         let program = install::program("redis-server", "redis-server")?;
-        let (folder, address) = (folder()?, free_address()?);
+        let (folder, address) = (make_folder()?, free_address()?);
         let port = address.port().to_string();
         let mut command = Command::new(program);
         command.args(["--bind", "127.0.0.1", "--port", &port, "--save", "", "--appendonly", "yes"]);
         command.args(["--appendfsync", flush.setting(), "--dir"]).arg(folder.path());
-        let server = Server::of(Running::start(&mut command)?, folder, address)?;
+        let server = Server::of(ServerProcess::start(&mut command)?, folder, address)?;
         let payload = payload(payload_bytes);
         let mut redis = Self { server, flush, ids, payload, connections, time, tried: (0.0, 0.0) };
         let ours = redis.with_our_client(TRIAL.min(time)).await?.per_second;
@@ -78,13 +78,13 @@ impl Redis {
         self.server.round(self.connections, time, wire).await
     }
 
-    /// How quick redis-benchmark is, if the keys it says it set are there: it cannot tell a key that was set from
-    /// one that was not.
+    /// The rate of redis-benchmark, or 0 if fewer keys exist afterwards than it claims to have set: it counts
+    /// a request that set no key like one that did.
     async fn try_their_client(&self, requests: u64) -> Result<f64, Failure> {
         let address = self.server.address;
-        let before = apart(move || count_keys(address)).await??;
+        let before = run_blocking(move || count_keys(address)).await??;
         let round = self.with_their_client(requests).await?;
-        let set = apart(move || count_keys(address)).await??.saturating_sub(before);
+        let set = run_blocking(move || count_keys(address)).await??.saturating_sub(before);
         Ok(if set * 100 >= round.messages * 99 { round.per_second } else { 0.0 })
     }
 
@@ -94,10 +94,10 @@ impl Redis {
         command.args(["-h", "127.0.0.1", "-p", &self.server.address.port().to_string(), "--csv"]);
         command.args(["-c", &self.connections.to_string(), "-n", &requests.max(1000).to_string()]);
         command.args(["-r", KEYS, "SET", "__rand_int__", &payload, "NX", "EX", "300"]);
-        let watch = Watch::start();
-        let said = apart(move || install::output(&mut command)).await??;
-        let mut round = read_csv(&said, requests.max(1000))
-            .ok_or_else(|| Failure::new(format!("redis-benchmark said: {said}")))?;
+        let watch = LoadWatch::start();
+        let csv = run_blocking(move || install::run(&mut command)).await??;
+        let mut round = read_csv(&csv, requests.max(1000))
+            .ok_or_else(|| Failure::new(format!("cannot read the output of redis-benchmark: {csv}")))?;
         round.busy = watch.busy();
         Ok(round)
     }
@@ -109,13 +109,13 @@ fn count_keys(address: SocketAddr) -> Result<u64, Failure> {
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line)?;
     let count = line.trim().strip_prefix(':').and_then(|count| count.parse().ok());
-    count.ok_or_else(|| Failure::new(format!("DBSIZE said {line}")))
+    count.ok_or_else(|| Failure::new(format!("cannot read the answer to DBSIZE: {line}")))
 }
 
-/// `"test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms","p95…","p99…","max…"`
+/// Reads `"test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms","p95…","p99…","max…"`.
 fn read_csv(text: &str, requests: u64) -> Option<Round> {
     let line = text.lines().rfind(|line| line.starts_with('"') && !line.contains("rps"))?;
-    // The command itself may hold commas: the figures are the last seven columns.
+    // The first column is the command, which may contain commas. The figures are the last seven columns.
     let mut fields = line.rsplitn(8, "\",\"").map(|field| field.trim_matches('"').parse::<f64>().ok());
     let mut next = || fields.next().flatten();
     let micros = |millis: f64| (millis * 1000.0) as u64;
@@ -156,6 +156,7 @@ impl Contestant for Redis {
     }
 }
 
+/// The client side of `SET … NX EX 300` over the Redis protocol.
 struct SetIfAbsent {
     ids: NewIds,
     payload: Vec<u8>,
@@ -189,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_figures_of_redis_benchmark_are_the_last_columns() {
+    fn redis_benchmark_figures_are_the_last_columns() {
         let text = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n\
                     \"SET k {\"a\",\"b\"} NX\",\"39000.5\",\"1.1\",\"0.2\",\"1.0\",\"2.0\",\"3.5\",\"9.9\"\n";
         let round = read_csv(text, 39_000).unwrap();
