@@ -13,7 +13,8 @@ use snavio_sdk::{Api, ApiError, Client, Credentials, DeliveredCommand, Delivery}
 use snavio_server::config::{Config, Sources};
 use snavio_server::{MachineClock, Node};
 
-use super::{Failure, serve::StopSignals};
+use super::Failure;
+use super::serve::StopSignals;
 use crate::CommandResult;
 use crate::output::{Output, print_line};
 

@@ -11,10 +11,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Failure;
 use super::configuration::sources;
-use crate::CommandResult;
-use crate::log;
 use crate::output::print_text;
-use crate::{Ended, log};
+use crate::{CommandResult, log};
 
 /// Run a node.
 ///

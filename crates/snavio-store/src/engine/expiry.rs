@@ -258,10 +258,7 @@ mod tests {
         let (waiting, taken_up) = (Status::Failed { is_final: false }, Status::Processing);
         assert_eq!((waiting.while_leased(), waiting.number(), taken_up.number()), (taken_up, 2, 0));
         for (view, clock) in [
-            (
-                include_str!("sqlite/migrations/V1__schema.sql"),
-                "(julianday('now') - 2440587.5) * 86400000",
-            ),
+            (include_str!("sqlite/migrations/V1__schema.sql"), "(julianday('now') - 2440587.5) * 86400000"),
             (
                 include_str!("postgres/migrations/V1__schema.sql"),
                 "extract(epoch FROM clock_timestamp()) * 1000",

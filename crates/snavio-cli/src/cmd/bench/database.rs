@@ -8,6 +8,7 @@ use snavio_testbed::Postgres;
 
 use super::process::Background;
 use super::scenario::run_blocking;
+use super::{install, machine};
 use crate::cmd::Failure;
 
 /// A running server.

@@ -13,6 +13,7 @@ use super::messages::Ids;
 use super::node::Policy;
 use super::round::Spread;
 use super::scenario::{Cell, Driver, run_blocking};
+use super::{clock, machine};
 use crate::cmd::Failure;
 
 /// The interval between two samples of the server's memory.

@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use super::contest::{Comparison, Contestant, NodeContestant, Ratio, alternate};
-use super::fairness;
-use super::fleet;
 use super::machine::Machine;
 use super::messages::Ids;
 use super::node::{Policy, StoreMode, Target};

@@ -12,10 +12,9 @@ use snavio_model::registry::Skipped;
 use snavio_model::time::Timestamp;
 
 use super::folder::{self, FolderLock};
-use super::known;
 use super::position::{self, PositionFile};
 use super::{
-    FILE, OpenError, READERS_WAIT, audit, check_not_moved, fleet, integrity, keep_log, layout, meta,
+    FILE, OpenError, READERS_WAIT, audit, check_not_moved, fleet, integrity, keep_log, known, layout, meta,
     newest_of,
 };
 use crate::files::{self, beside, flush_folder, folder_of};

@@ -14,11 +14,10 @@ use snavio_model::id::Serial;
 use snavio_model::telemetry::StoredRecord;
 
 use super::backup::{BackupError, Exclusive};
-use super::known;
 use super::writer::sql;
 use super::{
-    FILE, answer, audit, claim, conflict, dead_letter, delivery, entity, fleet, hold, integrity, layout,
-    message, meta, original, registry, seal, segment, telemetry,
+    FILE, answer, audit, claim, conflict, dead_letter, delivery, entity, fleet, hold, integrity, known,
+    layout, message, meta, original, registry, seal, segment, telemetry,
 };
 use crate::api::archive::Aside;
 use crate::record::lease::KeptLease;

@@ -16,10 +16,9 @@ use snavio_model::time::Timestamp;
 
 use super::backup::{BackupError, Exclusive, Raised, cannot, check_is_there, raise_numbers};
 use super::folder::{self, FolderLock, RECOVERY_PREFIX, wal_of};
-use super::known;
 use super::position::{self, LogDamage, POSITION_FILE, Position, PositionFile};
 use super::wal::{FrameHeader, HEADER_BYTES, Header, Scan, Sums, read_frame, salts_of};
-use super::{FILE, audit, check_not_moved, fleet, integrity, layout, meta, newest_of};
+use super::{FILE, audit, check_not_moved, fleet, integrity, known, layout, meta, newest_of};
 use crate::files::{self, beside, flush_folder};
 use crate::{Act, AuditEntry};
 

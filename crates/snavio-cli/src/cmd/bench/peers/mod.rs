@@ -13,7 +13,7 @@ use super::machine::LoadWatch;
 use super::process::ServerProcess;
 use super::round::{Round, divide};
 use super::scenario::run_load;
-use super::{machine, messages};
+use super::{clock, machine, messages};
 use crate::cmd::Failure;
 
 /// The longest time from the start of a peer until it listens.

@@ -160,10 +160,7 @@ async fn oldest_reader(client: &Client) -> Result<Option<i32>, tokio_postgres::E
 }
 
 /// Where nodes listen that know only layouts before one.
-async fn older_nodes(
-    client: &Client,
-    oldest_reader: i32,
-) -> Result<Vec<String>, tokio_postgres::Error> {
+async fn older_nodes(client: &Client, oldest_reader: i32) -> Result<Vec<String>, tokio_postgres::Error> {
     const OLDER: &str = "SELECT address FROM node WHERE layout < $1 AND seen_at > now() - interval '10 seconds' \
          ORDER BY address";
     client.query(OLDER, &[&oldest_reader]).await?.iter().map(|row| row.try_get(0)).collect()
