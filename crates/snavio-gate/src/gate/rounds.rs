@@ -102,7 +102,7 @@ impl Gate {
         for (place, permitted) in permitted.into_iter().enumerate() {
             match permitted {
                 Ok(permitted) => {
-                    waiting.push(WaitingMessage { place, permitted, first: None, refused: None })
+                    waiting.push(WaitingMessage { place, permitted, first: None, refused: None });
                 }
                 Err(refused) => ended[place] = Some(Err(refused)),
             }
