@@ -1,5 +1,5 @@
-//! The courier over a real store, on a clock that is set by hand: when somebody outside is called, how often, and who waits for
-//! whom (DLV-1, DLV-4).
+//! The courier over a real store, on a clock that the test sets: when and how often it calls a target, and
+//! which deliveries wait (DLV-1, DLV-4).
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -26,7 +26,6 @@ use snavio_store::conformance::samples::{self, at, queue};
 use snavio_store::embedded::{EmbeddedStore, Options};
 use tokio::sync::Notify;
 
-/// A clock that is set by hand.
 struct Hands(AtomicI64);
 
 impl Hands {
@@ -53,7 +52,7 @@ fn secret(route: &BoundRoute) -> Entry {
     Entry::PushSecret(PushSecret::new(&route.destination, Sealed("v1.AAAA".to_owned()), at(0)))
 }
 
-/// What somebody outside does with a call.
+/// How a target answers a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Does {
     Takes,
@@ -66,12 +65,12 @@ enum Does {
     HangsAndIsGone,
 }
 
-/// Everybody outside, by queue: what they do, and what they were asked.
+/// The targets by queue: how they answer, and which calls they got.
 #[derive(Default)]
 struct Outside {
     does: Mutex<HashMap<String, Does>>,
     asked: Mutex<Vec<(String, u32, Timestamp)>>,
-    /// How long calls might take.
+    /// The timeout of each call.
     timeouts: Mutex<Vec<Duration>>,
     let_go: Notify,
 }
@@ -138,7 +137,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// With a push route and a queue for each name.
+    /// Starts a gate with a push route and a queue for each name.
     async fn set(names: &[String], receives_max: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(&Options::new(folder.path())).unwrap());
@@ -156,8 +155,8 @@ impl Stage {
             })),
             Wish::Put(Entry::Service(Service::new("acme/bot".parse().unwrap()))),
         ];
-        wishes.extend(routes.iter().map(|it| Wish::Put(Entry::Route(it.route.clone()))));
-        wishes.extend(routes.iter().map(|it| Wish::Put(secret(it))));
+        wishes.extend(routes.iter().map(|route| Wish::Put(Entry::Route(route.route.clone()))));
+        wishes.extend(routes.iter().map(|route| Wish::Put(secret(route))));
         let stage = Self { _folder: folder, gate, clock, outside, routes };
         stage.make(wishes).await;
         stage
@@ -169,7 +168,7 @@ impl Stage {
         self.gate.change_registry(changes).await.unwrap();
     }
 
-    /// Has somebody disable the route of this place, or enable it again.
+    /// Disables the route at this index, or enables it again.
     async fn turn(&self, place: usize, on: bool) {
         let disabled = Disabled { at: Some(self.clock.now()), why: "moving house".to_owned() };
         let disabled = (!on).then(|| Box::new(disabled));
@@ -193,7 +192,7 @@ impl Stage {
         held.depth + held.in_flight + held.delayed
     }
 
-    /// Lets time pass in steps until something has come about.
+    /// Advances the clock in steps until `ask` has an answer.
     async fn until<T>(&self, what: &str, step: Duration, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
         let asking = async {
             loop {
@@ -236,7 +235,11 @@ async fn who_asks_for_an_hour_is_called_after_an_hour_and_pauses_double_otherwis
     for (pause, at_least) in pauses[1..].iter().zip([1, 2, 4, 8].map(Duration::from_secs)) {
         assert!(*pause >= at_least, "{pauses:?}");
     }
-    assert_eq!(calls.iter().map(|it| it.0).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6], "each attempt counts");
+    assert_eq!(
+        calls.iter().map(|call| call.0).collect::<Vec<_>>(),
+        [1, 2, 3, 4, 5, 6],
+        "each attempt counts"
+    );
     stage.outside.set("busy", Does::Takes);
     stage
         .until("it is taken", Duration::from_secs(1), async || (stage.holds("busy").await == 0).then_some(()))
@@ -259,13 +262,13 @@ async fn while_a_target_is_down_what_waits_loses_no_attempts() {
     assert!(opened.failures >= limits::BREAKER_FAILURES && opened.probes_at.is_some(), "{opened:?}");
     let before = stage.outside.asked("down").len();
     assert!(before <= limits::CALLS_PER_QUEUE_MAX, "{before} calls found out what a few could have");
-    // Each probe is one call, and they come ever less often.
+    // Each probe is one call, and the pauses between probes grow.
     stage
         .until("it was probed", Duration::from_millis(200), async || {
             (stage.outside.asked("down").len() >= before + 4).then_some(())
         })
         .await;
-    let probes: Vec<_> = stage.outside.asked("down")[before..].iter().map(|it| it.1).collect();
+    let probes: Vec<_> = stage.outside.asked("down")[before..].iter().map(|call| call.1).collect();
     let pauses: Vec<_> = probes.windows(2).map(|pair| pair[1].since(pair[0])).collect();
     for (pause, at_least) in pauses.iter().zip([1, 2, 4].map(Duration::from_secs)) {
         assert!(*pause >= at_least, "{pauses:?}");
@@ -283,7 +286,8 @@ async fn while_a_target_is_down_what_waits_loses_no_attempts() {
     stage.gate.stop().await;
 }
 
-/// DLV-4: what there was no place to call for was not tried, and nothing is held against its target.
+/// DLV-4: a delivery that the courier had no capacity to call for was not attempted, and it does not count
+/// against the target's endpoint health.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_finds_no_place_loses_no_attempts_and_is_not_asked_for_all_the_time() {
     let stage = Stage::set(&["crowded".to_owned()], 2).await;
@@ -304,7 +308,7 @@ async fn what_finds_no_place_loses_no_attempts_and_is_not_asked_for_all_the_time
             (asked().len() >= before + 4).then_some(())
         })
         .await;
-    let probes: Vec<_> = asked()[before..].iter().map(|it| it.1).collect();
+    let probes: Vec<_> = asked()[before..].iter().map(|call| call.1).collect();
     let pauses: Vec<_> = probes.windows(2).map(|pair| pair[1].since(pair[0])).collect();
     for (pause, at_least) in pauses.iter().zip([1, 2, 4].map(Duration::from_secs)) {
         assert!(*pause >= at_least, "{pauses:?}");
@@ -318,13 +322,13 @@ async fn what_finds_no_place_loses_no_attempts_and_is_not_asked_for_all_the_time
             (stage.holds("crowded").await == 0).then_some(())
         })
         .await;
-    assert!(asked().iter().all(|it| it.0 == 1), "each is at its first attempt still");
+    assert!(asked().iter().all(|call| call.0 == 1), "each is at its first attempt still");
     let letters = stage.gate.store().dead_letters("acme", None, Serial(0), 1000).await.unwrap();
     assert!(letters.is_empty(), "{} were given up", letters.len());
     stage.gate.stop().await;
 }
 
-/// DLV-4: forty-nine that hang have all of their places and not the fiftieth's.
+/// DLV-4: forty-nine hanging targets use up their own shares of calls, and not the share of the fiftieth.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn targets_that_hang_hold_up_nobody_else() {
     let names: Vec<_> = (0..50).map(|place| format!("hook-{place}")).collect();
@@ -335,21 +339,27 @@ async fn targets_that_hang_hold_up_nobody_else() {
     for place in 1..50 {
         stage.queue(place, 100).await;
     }
-    let under_way =
-        || names[1..].iter().filter_map(|it| stage.gate.target(&queue(it))).map(|it| it.calls).sum::<usize>();
+    let under_way = || {
+        names[1..]
+            .iter()
+            .filter_map(|name| stage.gate.target(&queue(name)))
+            .map(|target| target.calls)
+            .sum::<usize>()
+    };
     let mut held = 0;
     stage
         .until("they have all that they get", Duration::ZERO, async || {
             let before = std::mem::replace(&mut held, under_way());
-            // It is all when a second look, later than any runner sleeps, finds no more.
+            // The number is final if a second look finds no more. It comes later than any runner sleeps.
             tokio::time::sleep(Duration::from_millis(1200)).await;
             (before == held && held == under_way() && held > 49).then_some(())
         })
         .await;
     assert!(held <= limits::CALLS_MAX, "{held} calls hang");
-    let most = names[1..].iter().filter_map(|it| stage.gate.target(&queue(it))).map(|it| it.calls).max();
+    let most =
+        names[1..].iter().filter_map(|name| stage.gate.target(&queue(name))).map(|target| target.calls).max();
     assert!(most <= Some(limits::CALLS_PER_QUEUE_MAX), "{most:?}");
-    // Nothing is leased that is not being called for.
+    // The courier leases no delivery that it does not call for.
     let mut leased = 0;
     for name in &names[1..] {
         leased += stage.gate.store().attributes(&queue(name), stage.clock.now()).await.unwrap().in_flight;
@@ -406,12 +416,13 @@ async fn one_that_is_gone_disables_its_route_and_what_waits_is_sent_once_it_is_e
     stage.gate.stop().await;
 }
 
-/// DLV-4: what waits behind calls that are under way when somebody disables their route was not tried.
+/// DLV-4: deliveries that wait behind calls under way, when an operator disables their route, were not
+/// attempted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_waits_when_its_route_is_disabled_spends_no_attempt() {
     let stage = Stage::set(&["moving".to_owned()], 1).await;
     let asked = || stage.outside.asked("moving");
-    let calls = || stage.gate.target(&queue("moving")).map(|it| it.calls);
+    let calls = || stage.gate.target(&queue("moving")).map(|target| target.calls);
     stage.outside.set("moving", Does::HangsAndTakes);
     stage.queue(0, 500).await;
     let most = limits::CALLS_PER_QUEUE_MAX;
@@ -436,11 +447,11 @@ async fn what_waits_when_its_route_is_disabled_spends_no_attempt() {
         })
         .await;
     assert_eq!((asked().len(), stage.buried().await), (500, 0));
-    assert!(asked().iter().all(|it| it.0 == 1), "each at its first attempt");
+    assert!(asked().iter().all(|call| call.0 == 1), "each at its first attempt");
     stage.gate.stop().await;
 }
 
-/// DLV-4: nor what was taken from its queue already, but not yet called for.
+/// DLV-4: nor were deliveries that the courier had already leased and not yet called for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_route_that_is_disabled_and_enabled_all_the_time_loses_nothing() {
     let stage = Stage::set(&["moving".to_owned()], 1).await;
@@ -454,20 +465,21 @@ async fn a_route_that_is_disabled_and_enabled_all_the_time_loses_nothing() {
         .await;
     let asked = stage.outside.asked("moving");
     assert_eq!((asked.len(), stage.buried().await), (3000, 0));
-    assert!(asked.iter().all(|it| it.0 == 1), "each at its first attempt");
+    assert!(asked.iter().all(|call| call.0 == 1), "each at its first attempt");
     stage.gate.stop().await;
 }
 
-/// DLV-4: a route that asks for more attempts now, or for fewer, changes nothing of what was queued before.
+/// DLV-4: a change of the route's number of attempts does not affect deliveries that are already in the
+/// queue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_letter_has_the_last_error_also_when_its_route_has_changed() {
     for attempts in [1, 9] {
         let stage = Stage::set(&["busy".to_owned()], 3).await;
         stage.outside.set("busy", Does::AsksFor(Duration::from_secs(3600)));
         stage.queue(0, 1).await;
-        // While a call is under way no time passes, or its lease would be over.
+        // The clock stands still while a call is under way. Otherwise its lease would end.
         let has_ended = |count: usize| {
-            let under_way = stage.gate.target(&queue("busy")).map(|it| it.calls);
+            let under_way = stage.gate.target(&queue("busy")).map(|target| target.calls);
             (stage.outside.asked("busy").len() == count && under_way == Some(0)).then_some(())
         };
         stage.until("the first call", Duration::ZERO, async || has_ended(1)).await;
@@ -486,7 +498,7 @@ async fn a_dead_letter_has_the_last_error_also_when_its_route_has_changed() {
     }
 }
 
-/// DLV-1: what was said before somebody enabled a route says nothing of it any more.
+/// DLV-1: a 410 from before a person enabled the route does not disable it again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_that_was_gone_before_its_route_was_enabled_does_not_disable_it_again() {
     let stage = Stage::set(&["late".to_owned()], 9).await;
@@ -508,7 +520,7 @@ async fn one_that_was_gone_before_its_route_was_enabled_does_not_disable_it_agai
     stage.gate.stop().await;
 }
 
-/// DLV-1, DLV-4: it is nobody's fault, so that it costs no attempt and says nothing of the receiver.
+/// DLV-1, DLV-4: a missing secret costs no attempt and does not count against the receiver's endpoint health.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_there_is_no_secret_for_waits_until_there_is_one() {
     let stage = Stage::set(&["bare".to_owned()], 1).await;
@@ -531,7 +543,8 @@ async fn what_there_is_no_secret_for_waits_until_there_is_one() {
     stage.gate.stop().await;
 }
 
-/// CLM-7, DLV-4: however a node is held up between taking work and calling, nobody is called for longer than the work is its own.
+/// CLM-7, DLV-4: a node can be delayed between leasing and calling. It never calls for longer than its lease
+/// lasts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_call_outlasts_its_lease() {
     let stage = Stage::set(&["slow".to_owned()], 1000).await;
@@ -548,10 +561,10 @@ async fn no_call_outlasts_its_lease() {
             stage.queue(0, 20).await;
             let timeouts = stage.outside.timeouts.lock().unwrap().clone();
             assert!(
-                timeouts.iter().all(|it| 2 * *it >= usual),
+                timeouts.iter().all(|timeout| 2 * *timeout >= usual),
                 "too little to be worth an attempt: {timeouts:?}"
             );
-            timeouts.iter().any(|it| *it < usual).then_some(())
+            timeouts.iter().any(|timeout| *timeout < usual).then_some(())
         })
         .await;
     racing.abort();
@@ -564,7 +577,7 @@ async fn no_call_outlasts_its_lease() {
     stage.gate.stop().await;
 }
 
-/// An HTTP route of a queue.
+/// An HTTP route with this queue.
 fn processed(name: &str, queue: &str) -> Arc<BoundRoute> {
     let mut route = samples::route(name, ClaimPolicy::ledger()).route.clone();
     route.processing = Processing::http("https://gl.example/");
@@ -572,7 +585,7 @@ fn processed(name: &str, queue: &str) -> Arc<BoundRoute> {
     Arc::new(BoundRoute::new(route))
 }
 
-/// DLV-4: what another node knows of is no attempt of a node that does not know it yet.
+/// DLV-4: if a node does not know a route yet that another node knows, it does not count an attempt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_came_by_a_route_that_is_not_known_here_yet_spends_no_attempt() {
     let stage = Stage::set(&[], 1).await;
@@ -594,12 +607,12 @@ async fn what_came_by_a_route_that_is_not_known_here_yet_spends_no_attempt() {
             (stage.holds("shared").await == 0).then_some(())
         })
         .await;
-    let asked: Vec<_> = stage.outside.asked("shared").iter().map(|it| it.0).collect();
+    let asked: Vec<_> = stage.outside.asked("shared").iter().map(|call| call.0).collect();
     assert_eq!((asked, stage.buried().await), (vec![1], 0), "at its first attempt");
     stage.gate.stop().await;
 }
 
-/// CLM-7: that nobody is named any more does not say what came of an attempt before.
+/// CLM-7: a route that is removed does not reveal the effect of an earlier attempt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_may_be_done_is_in_doubt_when_its_route_names_nobody_any_more() {
     let stage = Stage::set(&[], 1).await;
@@ -625,7 +638,8 @@ async fn what_may_be_done_is_in_doubt_when_its_route_names_nobody_any_more() {
     stage.gate.stop().await;
 }
 
-/// ENG-7, DLV-4: whoever leaves takes nothing more, and hears out whom it has called, however long that may take.
+/// ENG-7, DLV-4: a node that leaves starts no more calls, and waits for its calls under way for as long as it
+/// may.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_leaves_takes_nothing_more_and_hears_out_its_calls() {
     let stage = Stage::set(&["slow".to_owned()], 1).await;
@@ -651,7 +665,7 @@ async fn who_leaves_takes_nothing_more_and_hears_out_its_calls() {
     stage.gate.stop().await;
 }
 
-/// DLV-4: and not for longer than it is given.
+/// DLV-4: it does not wait for longer than that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_leaves_gives_up_calls_that_do_not_end() {
     let stage = Stage::set(&["hung".to_owned()], 1).await;
@@ -665,7 +679,7 @@ async fn who_leaves_gives_up_calls_that_do_not_end() {
     stage.gate.end_calls(Duration::from_millis(100)).await;
     stage
         .until("nobody waits for them any more", Duration::ZERO, async || {
-            stage.gate.target(&queue("hung")).is_none_or(|it| it.calls == 0).then_some(())
+            stage.gate.target(&queue("hung")).is_none_or(|target| target.calls == 0).then_some(())
         })
         .await;
     let left = stage.gate.store().attributes(&queue("hung"), stage.clock.now()).await.unwrap();

@@ -20,7 +20,7 @@ use snavio_testbed::Postgres;
 
 const NOON: Timestamp = Timestamp(1_800_000_000_000);
 
-/// A clock that runs from noon on.
+/// A clock that starts at noon and runs.
 struct Running(tokio::time::Instant);
 
 impl Clock for Running {
@@ -109,7 +109,7 @@ async fn wait_for<T>(mut asked: impl AsyncFnMut() -> Option<T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), told).await.expect("it comes to pass")
 }
 
-/// Why a message is refused by a registry that knows nobody.
+/// Returns the reason that a gate with an empty registry gives for its refusal.
 async fn refused(gate: &Gate) -> Reason {
     let arrival = Arrival {
         kind: MessageKind::Command,
@@ -128,7 +128,7 @@ async fn refused(gate: &Gate) -> Reason {
     refused.refusal.reason
 }
 
-/// Writes what no node of this version would.
+/// Writes a row that no node of this version writes.
 fn run(file: &Path, statement: &str) {
     let done = Command::new("sqlite3").arg(file).arg(statement).output();
     let done = done.expect("this test needs sqlite3: run ./test, which installs it");

@@ -1,4 +1,5 @@
-//! A node that learns of a revocation only by its refresh, on the virtual clock (REG-12, REG-14 to REG-17).
+//! A node that learns of a revocation only by its refresh. The test sets the clock (REG-12, REG-14 to
+//! REG-17).
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -23,7 +24,6 @@ use snavio_testbed::Postgres;
 
 const NOON: Timestamp = Timestamp(1_800_000_000_000);
 
-/// A clock that a test moves.
 struct Virtual(AtomicI64);
 
 impl Clock for Virtual {
@@ -46,7 +46,7 @@ impl Unseal for OneSecret {
     }
 }
 
-/// Two nodes over one database: the first makes changes, the second looks for them only when it must.
+/// Two nodes over one database: the first makes changes, the second reads them only when it must.
 struct Fleet {
     clock: Arc<Virtual>,
     one: Arc<Gate>,
@@ -100,7 +100,7 @@ impl Fleet {
         self.one.change_registry(changes).await.unwrap();
     }
 
-    /// Sends a message to the node that knows only what it last read.
+    /// Sends a message to the second node, which knows only the registry that it last read.
     async fn send(&self) -> Result<Answer, Refused> {
         let id = MessageId::uuid(&uuid::Uuid::now_v7().to_string()).unwrap();
         let now = self.clock.now();
@@ -129,24 +129,25 @@ impl Fleet {
         self.other.accept(arrival, Wait::Usual, ()).await
     }
 
-    /// The messages that were told of as sent too late, and by what.
+    /// Returns the records of messages that were sent after their revocation: the kind of the revocation, and
+    /// the delay in seconds.
     async fn told(&self, tenant: &str) -> Vec<(String, f64)> {
         let records = self.one.store().telemetry(tenant, Serial(0), 1000).await.unwrap();
-        let late = records.iter().filter(|it| it.kind == "snavio.command.executed_after_acl_revoked");
+        let late = records.iter().filter(|record| record.kind == "snavio.command.executed_after_acl_revoked");
         let told = |body: &serde_json::Map<String, serde_json::Value>| {
             (body["revoked"].as_str().unwrap().to_owned(), body["stale_duration_seconds"].as_f64().unwrap())
         };
-        late.map(|it| told(&it.body)).collect()
+        late.map(|record| told(&record.body)).collect()
     }
 
-    /// What is told once everything was audited.
+    /// Returns those records once the audit has reached the newest version.
     async fn told_in_the_end(&self, tenant: &str) -> Vec<(String, f64)> {
         self.clock.advance(Duration::from_secs(40));
         self.audited(self.one.registry().version()).await;
         self.told(tenant).await
     }
 
-    /// Waits until everything up to a version was audited, and nothing after it.
+    /// Waits until the audit has reached this version, and no later one.
     async fn audited(&self, version: i64) {
         let version = version.to_string();
         let audited = async {
@@ -176,7 +177,8 @@ fn reason(sent: Result<Answer, Refused>) -> Option<Reason> {
     sent.err().map(|refused| refused.refusal.reason)
 }
 
-/// What is taken back, by which change, what the node then says, and whom it is told to.
+/// Applies a change that revokes a permission, and expects this reason of the second node and one record for
+/// the tenant.
 async fn stops_within_five_seconds(wish: impl Fn(&Registry) -> Wish, then: Reason, what: &str, whom: &str) {
     let fleet = Fleet::start(Profile::Critical, Acl::Cached).await;
     assert_eq!(reason(fleet.send().await), None);
@@ -184,7 +186,7 @@ async fn stops_within_five_seconds(wish: impl Fn(&Registry) -> Wish, then: Reaso
     fleet.change(wish(&fleet.one.registry())).await;
     fleet.clock.advance(Duration::from_millis(1_000));
     assert_eq!(reason(fleet.send().await), None, "it is fresh, and cannot know yet");
-    // Not a word from the store: what is old is refused rather than used.
+    // The store is not asked in between. The node refuses rather than use expired data.
     fleet.clock.advance(Duration::from_millis(3_499));
     assert_eq!(
         reason(fleet.send().await),
@@ -224,7 +226,7 @@ async fn a_ban_stops_within_five_seconds() {
     stops_within_five_seconds(ban, Reason::Banned, "ban", "zeta").await;
 }
 
-/// REG-17: that it was given again meanwhile does not undo what slipped through.
+/// REG-17: a grant that was revoked and granted again does not hide the messages in between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_that_is_given_again_at_once_hides_nothing() {
     let fleet = Fleet::start(Profile::Critical, Acl::Cached).await;
@@ -250,7 +252,7 @@ async fn what_another_grant_permits_is_not_told() {
     fleet.stop().await;
 }
 
-/// REG-17: an end that is brought forward is a revocation from then on.
+/// REG-17: if a grant's expiry is moved to an earlier time, the grant counts as revoked from that time on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_end_that_was_brought_forward_is_told_when_somebody_did_not_know_of_it() {
     let fleet = Fleet::start(Profile::Critical, Acl::Cached).await;
@@ -269,7 +271,7 @@ async fn an_end_that_was_brought_forward_is_told_when_somebody_did_not_know_of_i
     fleet.stop().await;
 }
 
-/// REG-17: audited together, and one after the other.
+/// REG-17: the two revocations are audited together, and one after the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_slipped_through_several_revocations_is_told_once() {
     for apart in [false, true] {
@@ -291,7 +293,7 @@ async fn what_slipped_through_several_revocations_is_told_once() {
     }
 }
 
-/// REG-17: a thief's message is the affair of the key's owner and of the target's.
+/// REG-17: a message under a stolen key concerns the owner of the key and the owner of the target.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everybody_whom_it_concerns_is_told() {
     let fleet = Fleet::start(Profile::Critical, Acl::Cached).await;
@@ -317,7 +319,8 @@ async fn what_was_permitted_again_by_then_is_not_told() {
     fleet.stop().await;
 }
 
-/// REG-15: a route that asks the store at every dispatch lets nothing slip through.
+/// REG-15: on a route with `acl: always` the gate reads the store at every dispatch, so no message slips
+/// through.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_route_that_always_asks_stops_at_once() {
     let fleet = Fleet::start(Profile::Low, Acl::Always).await;
@@ -327,7 +330,7 @@ async fn a_route_that_always_asks_stops_at_once() {
     fleet.stop().await;
 }
 
-/// REG-14: between fresh and stale the registry is used, and renewed afterwards.
+/// REG-14: while the registry is stale, the gate uses it and refreshes it afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_begins_to_be_old_is_renewed_in_the_background() {
     let fleet = Fleet::start(Profile::Low, Acl::Cached).await;
@@ -335,7 +338,7 @@ async fn what_begins_to_be_old_is_renewed_in_the_background() {
     fleet.clock.advance(Duration::from_secs(3));
     let is_renewed = || fleet.other.registry().version() >= fleet.one.registry().version();
     assert!(!is_renewed());
-    // Nobody waits for it to be renewed; it may be so before this very message is judged all the same.
+    // No message waits for the refresh. It may still come before the gate judges this message.
     let first = reason(fleet.send().await);
     assert!(first.is_none() || is_renewed(), "it is used as it is: {first:?}");
     let renewed = async {

@@ -1,4 +1,4 @@
-//! Keys that are rotated on schedule, over real stores, on a clock that is set by hand (REG-10, REG-12).
+//! Key rotation on schedule, over real stores. The test sets the clock (REG-10, REG-12).
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -22,7 +22,6 @@ use snavio_testbed::Postgres;
 const NOON: Timestamp = Timestamp(1_800_000_000_000);
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// A clock that is set by hand.
 struct Hands(AtomicI64);
 
 impl Hands {
@@ -41,7 +40,7 @@ impl Clock for Hands {
     }
 }
 
-/// Secrets that say which one they are.
+/// Secrets that are numbered in the order in which they are made.
 #[derive(Default)]
 struct Counted(AtomicU8);
 
@@ -67,12 +66,12 @@ fn bot() -> ServiceName {
     "acme/bot".parse().unwrap()
 }
 
-/// The tenant, let in or not.
+/// Puts the tenant, suspended or not.
 fn acme(suspended: bool) -> Wish {
     Wish::Put(Entry::Tenant(Tenant { name: "acme".parse().unwrap(), contact: None, suspended }))
 }
 
-/// Registers services of one tenant, each with a key of now.
+/// Registers services of one tenant, each with a key that is created now.
 async fn register(gate: &Gate, names: impl Iterator<Item = String>) {
     let mut wishes = vec![acme(false)];
     let now = gate.clock().now();
@@ -92,7 +91,7 @@ async fn make(gate: &Gate, wishes: Vec<Wish>) {
     gate.change_registry(changes).await.unwrap();
 }
 
-/// `hmac-v1 Previous, hmac-v2 Current`
+/// Returns the keys of `acme/bot` with their states: `hmac-v1 Previous, hmac-v2 Current`.
 fn keys(gate: &Gate) -> String {
     let registry = gate.registry();
     let ring = KeyRing::of(&registry, &bot()).unwrap();
@@ -174,7 +173,7 @@ async fn of_two_nodes_over_one_database_one_rotates() {
     register(&nodes[0], std::iter::once("acme/bot".to_owned())).await;
     nodes[1].refresh_registry().await.unwrap();
     clock.pass(DAY * 30);
-    // Even when both believe that it is their turn.
+    // One of them rotates, even if both believe that they lead.
     let rotating = nodes.each_ref().map(|node| {
         let node = Arc::clone(node);
         tokio::spawn(async move { node.rotate_due_keys(&Counted::default()).await.unwrap() })
@@ -184,7 +183,7 @@ async fn of_two_nodes_over_one_database_one_rotates() {
         made += rotated.await.unwrap();
     }
     assert_eq!(made, 1);
-    // And by themselves, one for both.
+    // One of the two background tasks rotates for both nodes.
     clock.pass(DAY * 30);
     nodes.iter().for_each(|node| node.look_after_keys(Some(Arc::new(Counted::default()))));
     let rotated = async {
@@ -211,9 +210,9 @@ async fn told(gate: &Gate) -> Vec<(String, String, Option<String>)> {
     let text = |body: &serde_json::Map<_, serde_json::Value>, name: &str| {
         body.get(name)?.as_str().map(str::to_owned)
     };
-    let row = |it: &snavio_model::telemetry::StoredRecord| {
-        let polled = text(&it.body, "time_of_last_config_poll");
-        (it.kind.clone(), text(&it.body, "version_id").unwrap_or_default(), polled)
+    let row = |record: &snavio_model::telemetry::StoredRecord| {
+        let polled = text(&record.body, "time_of_last_config_poll");
+        (record.kind.clone(), text(&record.body, "version_id").unwrap_or_default(), polled)
     };
     records.iter().map(row).collect()
 }
@@ -244,7 +243,7 @@ async fn an_owner_that_does_not_poll_is_told_once_that_its_key_ends() {
     gate.stop().await;
 }
 
-/// Registers `acme/bot` with keys that are accepted for a day beside the next, and makes its second at once.
+/// Registers `acme/bot` with an overlap of one day, and rotates its key at once.
 async fn register_and_rotate(gate: &Gate) {
     register(gate, std::iter::once("acme/bot".to_owned())).await;
     let service = Service { key_overlap_days: Some(1), ..Service::new(bot()) };
@@ -261,7 +260,8 @@ async fn unregister(gate: &Gate) {
     make(gate, keys.chain([Wish::Remove(EntryKey::service(&bot()))]).collect()).await;
 }
 
-/// REG-12, REG-24: neither what its predecessor was told nor that it polled is its own.
+/// REG-12, REG-24: the new service inherits neither the reports to its predecessor nor the predecessor's last
+/// poll.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_is_registered_again_is_told_of_its_own_key() {
     let folder = tempfile::tempdir().unwrap();
@@ -316,7 +316,7 @@ async fn forgets(store: Arc<dyn Store>) {
     gate.forget_services("").await.unwrap();
     let kept = ["ending/acme/stays", "polled/acme/stays", "revoked/acme/bot", "signed/acme/stays"];
     assert_eq!(names().await, kept);
-    // And by itself, whichever node looks after the keys.
+    // The background task forgets it too, on the node that looks after the keys.
     gate.store().set_note(&ServiceNote::Polled.of(&bot()), "too late", Vec::new()).await.unwrap();
     gate.look_after_keys(None);
     let forgotten = async {

@@ -1,4 +1,5 @@
-//! Snapshots over a real store and a real folder: what is left out, whose history counts, and how old one is.
+//! Snapshots over a real store and a real folder: entries that are left out, the history that counts, and the
+//! age of a snapshot.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -27,7 +28,7 @@ impl Unseal for NoKeys {
     }
 }
 
-/// Keys by their seeds, the one in force first.
+/// Keys made from seeds. The first key signs.
 struct Seeds(Vec<u8>);
 
 impl Seeds {
@@ -73,7 +74,7 @@ async fn register(store: &dyn Store, why: &str, entries: &[&str]) {
     store.apply((first..).zip(entries).map(change).collect()).await.unwrap();
 }
 
-/// Has a gate write a snapshot of a store, and gives back its manifest.
+/// Starts a gate that writes a snapshot of the store, and returns the manifest.
 async fn written(store: &Arc<dyn Store>, folder: &Path) -> Manifest {
     let gate =
         Gate::start(Settings::default(), Arc::clone(store), Arc::new(NOON), Arc::new(NoKeys)).await.unwrap();
@@ -151,13 +152,14 @@ async fn a_tenant_whose_entries_fail_is_left_out_and_told_and_the_rest_is_writte
     let folder = tempfile::tempdir().unwrap();
     let store = store(&folder.path().join("data"));
     register(&*store, "", &ACME).await;
-    // Nothing that a registry file could bring about.
+    // A registry file could not bring this about.
     let long = format!(r#"{{"kind":"tenant","name":"zeta","contact":"{}"}}"#, "x".repeat(100_000));
     let of_both = r#"{"kind":"grant","source":"zeta/bot","target":"acme/bot","name":"pay"}"#;
     register(&*store, "", &[&long, r#"{"kind":"service","name":"zeta/bot"}"#, of_both]).await;
     let manifest = written(&store, folder.path()).await;
     assert_eq!((manifest.left_out, manifest.objects.len()), (vec!["zeta".to_owned()], 3));
-    let kinds: Vec<_> = manifest.objects.iter().map(|it| (it.kind.as_str(), it.entries)).collect();
+    let kinds: Vec<_> =
+        manifest.objects.iter().map(|object| (object.kind.as_str(), object.entries)).collect();
     assert_eq!(kinds, [("tenant", 1), ("service", 1), ("route", 1)]);
     assert!(load(&store, folder.path(), NOON).await.is_none(), "a node must not go by half of it");
     let told = async {

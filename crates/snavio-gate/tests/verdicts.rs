@@ -1,4 +1,4 @@
-//! Who may send what where, as one table: every case with the verdict that its sender gets (REG-2, REG-12, REG-15).
+//! Permissions as one table: each case with the verdict that its sender gets (REG-2, REG-12, REG-15).
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -23,7 +23,6 @@ use snavio_testbed::Postgres;
 
 const NOON: Timestamp = Timestamp(1_800_000_000_000);
 
-/// A clock that a test sets.
 struct Hands(AtomicI64);
 
 impl Clock for Hands {
@@ -48,14 +47,15 @@ fn billing() -> ServiceName {
     "acme/billing".parse().unwrap()
 }
 
-/// A gate that asks its store only when it must.
+/// A gate that reads its store only when it must.
 struct Desk {
     gate: Arc<Gate>,
     clock: Arc<Hands>,
 }
 
 impl Desk {
-    /// `acme/billing` may send `pay` to `zeta/bot`, whose routes are `pay`, `refund`, and `erase`, which is critical.
+    /// Grants `acme/billing` to send `pay` to `zeta/bot`, which has the routes `pay`, `refund` and the
+    /// critical `erase`.
     async fn set(store: Arc<dyn Store>) -> Self {
         let clock = Arc::new(Hands(AtomicI64::new(NOON.0)));
         let settings = Settings { follow_every: Duration::from_secs(3600), ..Settings::default() };
@@ -85,13 +85,13 @@ impl Desk {
         self.gate.change_registry(changes).await.unwrap();
     }
 
-    /// Sends a command of `acme/billing` at this time, and says what became of it.
+    /// Sends a command of `acme/billing` at this time, and returns its verdict.
     async fn verdict(&self, target: &str, name: &str, at: Timestamp) -> &'static str {
         let ended = self.gate.accept(self.arrival(target, name, at), Wait::Usual, ()).await;
         ended.map_or_else(|refused| refused.refusal.reason.code(), |_| "accepted")
     }
 
-    /// A command of `acme/billing` that arrives at this time.
+    /// Returns a command of `acme/billing` that arrives at this time.
     fn arrival(&self, target: &str, name: &str, at: Timestamp) -> Arrival {
         self.clock.0.store(at.0, Ordering::SeqCst);
         let command = NewCommand {
@@ -152,7 +152,7 @@ fn ban(until: Option<Timestamp>) -> Entry {
     entry(json!({ "kind": "ban", "source": "acme/billing", "until": until.map(|at| at.to_string()) }))
 }
 
-/// REG-2, REG-12, PIP-2: what is changed at noon, what is sent a second later, and the verdict.
+/// REG-2, REG-12, PIP-2: each case has the change at noon, the command a second later, and the verdict.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_case_of_who_may_send_what_has_its_verdict() {
     let put = |entry| vec![Wish::Put(entry)];
@@ -193,8 +193,9 @@ async fn every_case_of_who_may_send_what_has_its_verdict() {
     }
 }
 
-/// REG-14, REG-15: by how old a registry, of which the store does not tell what is new, messages of each profile are
-/// decided. It is the same for all of them, because every message hangs on a key and on the bans.
+/// REG-14, REG-15: the age of the registry up to which the gate decides about messages, while it cannot read
+/// the store's changes. The age is the same for all profiles, because every message depends on a key and on
+/// the bans.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_registry_that_is_too_old_decides_nothing_whatever_the_profile() {
     const FRESH: Duration = Duration::from_millis(1_999);
@@ -209,7 +210,7 @@ async fn a_registry_that_is_too_old_decides_nothing_whatever_the_profile() {
         let of_profile = serde_json::to_value(profile).unwrap();
         let of_profile = route("zeta/bot", "pay", of_profile.as_str().unwrap(), None);
         desk.make(vec![Wish::Put(of_profile)]).await;
-        // What no node of this version would write, and none can read.
+        // A row that no node of this version writes or can read.
         let next = desk.gate.registry().version() + 1;
         let unreadable =
             format!("INSERT INTO registry_change VALUES ({next}, 0, '', '', 'mood', 'new', NULL, '{{}}')");
@@ -225,7 +226,8 @@ async fn a_registry_that_is_too_old_decides_nothing_whatever_the_profile() {
     }
 }
 
-/// PIP-2, PIP-5: the commit of a sender that stops waiting goes on, and copies of its message wait for it.
+/// PIP-2, PIP-5: if the sender stops waiting, its commit continues, and copies of its message wait for that
+/// commit.
 #[tokio::test(flavor = "multi_thread")]
 async fn sender_that_stops_waiting_leaves_one_dispatch() {
     const ROUNDS: usize = 50;
@@ -254,11 +256,11 @@ async fn sender_that_stops_waiting_leaves_one_dispatch() {
     }
 }
 
-/// PIP-2, PIP-5: copies wait once for a database that does not answer, and not one after another.
+/// PIP-2, PIP-5: copies wait together for a database that does not answer, not one after another.
 #[tokio::test(flavor = "multi_thread")]
 async fn copies_of_an_unsettled_message_end_together() {
     const COPIES: usize = 20;
-    // More than the store tries to settle one batch, and much less than that for each copy.
+    // It is longer than the store tries to settle one batch, and much shorter than that time for each copy.
     const TOGETHER: Duration = Duration::from_secs(40);
     let server = Arc::new(Postgres::start(&[]).unwrap());
     let url = server.database().unwrap();

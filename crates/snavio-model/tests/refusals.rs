@@ -1,4 +1,4 @@
-//! The docs' table of refusals is the code's (docs/reference/refusals.md).
+//! The table of refusals in the documentation equals the one in the code (docs/reference/refusals.md).
 
 use std::collections::HashSet;
 use std::fmt::Write;

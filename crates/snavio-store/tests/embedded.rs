@@ -1,4 +1,4 @@
-//! The embedded backend does what every backend must.
+//! The embedded backend passes the suite of every backend.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Leases of work that is reported back, in the embedded store's file: what is on record when its holder hears of it, and
-//! what becomes of those that are not on record.
+//! Leases of tracked work in the embedded store's file: the row when the worker gets its lease, and the fate
+//! of leases without a row.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -18,7 +18,7 @@ fn open(folder: &Path) -> EmbeddedStore {
     EmbeddedStore::open(&Options::new(folder)).unwrap()
 }
 
-/// A message on a route, taken up at 0 for so long.
+/// Settles a message and leases its work at second 0 for this many seconds.
 async fn taken_up(
     store: &EmbeddedStore,
     id: &str,
@@ -29,14 +29,15 @@ async fn taken_up(
     receive(store, "book", seconds, at(0)).await.remove(0)
 }
 
-/// What is on record of the lease of the only delivery.
+/// Reads the lease of the only delivery from its row.
 fn on_record(folder: &Path) -> (Option<String>, Option<i64>, Option<i64>) {
     let file = rusqlite::Connection::open(folder.join(FILE)).unwrap();
     let lease = "SELECT held, visible_at, fence FROM delivery";
     file.query_row(lease, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap()
 }
 
-/// CLM-7: where a lapse is for a person to mend, nobody is told of a lease that a crash could take back.
+/// CLM-7: where a person must decide about a lapsed lease, a worker gets a lease only once a crash can no
+/// longer undo it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_ends_in_doubt_is_on_record_before_it_is_told() {
     let folder = tempfile::tempdir().unwrap();
@@ -53,14 +54,14 @@ async fn a_lease_that_ends_in_doubt_is_on_record_before_it_is_told() {
     store.close().await;
 }
 
-/// DLV-2: what no claim waits for pays nothing for those leases.
+/// DLV-2: deliveries without a claim cause no commits for leases.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_no_claim_waits_for_is_in_memory_only() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
     settle_one(&store, "a", &notify(), at(0)).await;
     let lease = receive(&store, "notify", 600, at(0)).await.remove(0);
-    // Behind the count of the receive.
+    // This commit follows the one that counts the receive.
     settle_one(&store, "b", &booking(UnknownOutcome::Hold), at(0)).await;
     let commits = store.figures().commits;
     for now in 0..20 {
@@ -77,7 +78,7 @@ async fn a_lease_that_no_claim_waits_for_is_in_memory_only() {
     store.close().await;
 }
 
-/// A store as it was after a crash that lost what came since the copy.
+/// Restores the copy, like a crash that lost everything since then, and opens the store.
 async fn lost_since(copy: &Path, store: EmbeddedStore, folder: &Path) -> EmbeddedStore {
     store.close().await;
     restore(copy, folder, false, at(60)).unwrap();
@@ -85,7 +86,8 @@ async fn lost_since(copy: &Path, store: EmbeddedStore, folder: &Path) -> Embedde
     open(folder)
 }
 
-/// CLM-7: a lease whose record is lost was given all the same; who reports under it is heard, who came before is not.
+/// CLM-7: a lease counts although its row was lost: its worker's report counts, and a report under an earlier
+/// lease does not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_whose_record_was_lost_counts_until_the_next() {
     let folder = tempfile::tempdir().unwrap();
@@ -101,7 +103,8 @@ async fn a_lease_whose_record_was_lost_counts_until_the_next() {
     store.close().await;
 }
 
-/// ENG-2, CLM-7: a copy has the leases of its moment, and they end when they would have.
+/// ENG-2, CLM-7: a restored store has the leases at the time of its copy, and they end when they would have
+/// ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restored_store_has_the_leases_of_its_copy() {
     let folder = tempfile::tempdir().unwrap();
@@ -116,7 +119,8 @@ async fn a_restored_store_has_the_leases_of_its_copy() {
     store.close().await;
 }
 
-/// CLM-7, DLV-4: what was taken back is nobody's any more, also after a restart: no doubt is left of it.
+/// CLM-7, DLV-4: a delivery that was given back without an attempt belongs to no worker, also after a
+/// restart. Its outcome is not unknown.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_taken_back_is_not_in_doubt_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
@@ -134,7 +138,7 @@ async fn what_was_taken_back_is_not_in_doubt_after_a_restart() {
     store.close().await;
 }
 
-/// DLV-4: what was taken back was not tried, also where no claim waits for it.
+/// DLV-4: a delivery that was given back without an attempt has spent none, also if it has no claim.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_taken_back_has_spent_no_attempt_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
@@ -151,7 +155,8 @@ async fn what_was_taken_back_has_spent_no_attempt_after_a_restart() {
     store.close().await;
 }
 
-/// CLM-7, ENG-2: leases from before they were kept. What was not reported on has the usual time, what was is free.
+/// CLM-7, ENG-2: leases from before the store kept them. Work without a report gets the default lease time,
+/// and reported work is free.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_from_before_they_were_kept_has_the_usual_time() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! A store with everything in it goes over to PostgreSQL: whatever can be read is the same there, and what begins
-//! afterwards goes on from it.
+//! Moves a store with every kind of row to PostgreSQL. Everything that can be read is the same there, and new
+//! work continues from it.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -67,13 +67,13 @@ fn story() -> Vec<Change> {
     ]
 }
 
-/// A receipt that was given before the move and is still held, and one whose delivery is gone.
+/// Receipts from before the move: one of a waiting delivery, and one of a delivery that is gone.
 struct Held {
     waiting: Receipt,
     gone: Receipt,
 }
 
-/// Something of everything: two tenants, all kinds of rows, more messages than a page of a move holds.
+/// Writes two tenants, all kinds of rows, and more messages than a page of a move holds.
 async fn fill(store: &dyn Store) -> Held {
     store.apply(story()).await.unwrap();
     store.pin("platform_key", "0123456789abcdef").await.unwrap();
@@ -98,7 +98,7 @@ async fn fill(store: &dyn Store) -> Held {
     Held { waiting, gone }
 }
 
-/// All that can be read, as text.
+/// Reads everything that can be read, as text.
 async fn told(store: &dyn Store) -> String {
     let mut text = format!("{:?}\n", store.version().await.unwrap());
     let (_, mut entries) = store.load().await.unwrap();
@@ -124,7 +124,7 @@ async fn told(store: &dyn Store) -> String {
     }
     text += &format!("{:?}\n", store.dead_letter_origins(&queue("dead"), Serial(0), 100).await.unwrap());
     let mut audit = store.audit(Serial(0), 100).await.unwrap();
-    audit.retain(|it| it.action != "store.move");
+    audit.retain(|entry| entry.action != "store.move");
     assert!(!audit.is_empty() && text.contains("strict") && text.contains("many-2499"));
     text + &format!("{audit:?}\n")
 }
@@ -138,7 +138,8 @@ async fn pages(page: impl AsyncFn(Serial) -> Option<(Serial, String)>) -> String
     all + "\n"
 }
 
-/// The folder with a filled store that was closed, all that could be read of it, and what a consumer still holds.
+/// Returns the folder with a filled and closed store, everything that could be read of it, and the receipts
+/// that a consumer still holds.
 async fn filled() -> (tempfile::TempDir, String, Held) {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
@@ -148,7 +149,7 @@ async fn filled() -> (tempfile::TempDir, String, Held) {
     (folder, before, held)
 }
 
-/// REG-5: a change is moved as the text that its seal is over, whatever version wrote it.
+/// REG-5: a move copies the text of a change that its seal covers, whatever version wrote it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sealed_changelog_is_as_sealed_after_a_move() {
     let (folder, _, _) = filled().await;
@@ -385,7 +386,8 @@ async fn a_damaged_row_stops_a_move_or_is_left_out_and_told() {
     }
 }
 
-/// QUA-1, CLM-18: what a hold is on would be deleted in the new store, so none is left behind, on nobody's word.
+/// QUA-1, CLM-18: the new store would delete records whose hold is missing, so a move never leaves a hold
+/// out, even if the operator asks for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_hold_is_never_left_out() {
     let folder = tempfile::tempdir().unwrap();
@@ -431,10 +433,10 @@ async fn a_node_that_starts_amid_a_move_finds_all_of_it() {
     };
     move_to(folder.path(), &url).await.unwrap();
     let seen = opening.await.unwrap();
-    assert!(seen.iter().all(|it| [(0, 0), (4, 3)].contains(it)), "{seen:?}");
+    assert!(seen.iter().all(|state| [(0, 0), (4, 3)].contains(state)), "{seen:?}");
 }
 
-/// CLM-16, CLM-18: what is in the archive is found from the new store, and what is held stays held.
+/// CLM-16, CLM-18: the new store finds archived records, and held records stay held.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn archived_claims_go_over_with_their_pointers_and_holds() {
     let folder = tempfile::tempdir().unwrap();
@@ -476,7 +478,7 @@ async fn archived_claims_go_over_with_their_pointers_and_holds() {
     store.close().await;
 }
 
-/// CLM-7, ENG-3: whoever works on something goes on over the move, and nobody else gets it meanwhile.
+/// CLM-7, ENG-3: a worker keeps its lease over the move, and no other worker gets the work meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_in_progress_goes_over_with_its_leases() {
     let folder = tempfile::tempdir().unwrap();
@@ -513,7 +515,7 @@ async fn work_in_progress_goes_over_with_its_leases() {
     store.close().await;
 }
 
-/// CLM-7: a lease from before they were kept is over with the move, on the record.
+/// CLM-7: a lease from before the store kept leases ends with the move, and the lapse is on record.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_whose_lease_was_not_kept_is_not_handed_out_again_where_that_is_for_a_person() {
     let folder = tempfile::tempdir().unwrap();
@@ -537,7 +539,7 @@ async fn work_whose_lease_was_not_kept_is_not_handed_out_again_where_that_is_for
     store.close().await;
 }
 
-/// ORD-2, ORD-3, ORD-7, ENG-3: how far entities are, what waits and what is parked goes over.
+/// ORD-2, ORD-3, ORD-7, ENG-3: the move copies entity states, waiting messages and parked messages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn order_goes_over() {
     let folder = tempfile::tempdir().unwrap();
@@ -561,7 +563,7 @@ async fn order_goes_over() {
         store.entity(&key("reorder"), at(1)).await.unwrap(),
         store.entity(&key("parking"), at(1)).await.unwrap(),
     );
-    assert_eq!(before.1.as_ref().and_then(|it| it.state.parked_at()), Some(1));
+    assert_eq!(before.1.as_ref().and_then(|entity| entity.state.parked_at()), Some(1));
     store.close().await;
     drop(store);
 

@@ -1,4 +1,5 @@
-//! CLM-18: what the embedded store deletes of what is kept for an audit is not left in the free pages of its file.
+//! CLM-18: if the embedded store deletes a record that was kept for an audit, its content does not stay in
+//! free pages of the file.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -22,10 +23,11 @@ fn open(folder: &Path) -> EmbeddedStore {
 
 fn says(folder: &Path) -> bool {
     let bytes = std::fs::read(folder.join(FILE)).unwrap();
-    bytes.windows(MARK.len()).any(|it| it == MARK.as_bytes())
+    bytes.windows(MARK.len()).any(|window| window == MARK.as_bytes())
 }
 
-/// Takes a store to what was posted in it, small and large, does something to that, and says whether the file still says it.
+/// Posts one small and one large message, runs `delete` on the store, and returns whether the file still
+/// contains the content.
 async fn is_left_after(what: impl AsyncFn(&EmbeddedStore)) -> bool {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());

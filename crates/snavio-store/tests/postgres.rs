@@ -1,4 +1,4 @@
-//! The PostgreSQL backend does what every backend must.
+//! The PostgreSQL backend passes the suite of every backend.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ impl Backend for Database {
 
 snavio_store::conformance!(Database(Postgres::shared().database().expect("a database can be made")));
 
-/// CLM-7: what else is swept, and fails, keeps no overdue work from its next attempt.
+/// CLM-7: if another part of a sweep fails, overdue work still gets its next attempt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn overdue_work_is_taken_up_again_though_other_sweeping_fails() {
     for table in ["original", "telemetry", "batch"] {
@@ -56,7 +56,8 @@ async fn overdue_work_is_taken_up_again_though_other_sweeping_fails() {
     }
 }
 
-/// CLM-18: what is held when somebody was told so is not deleted: a hold waits for a sweep that began before it.
+/// CLM-18: once a hold is confirmed, its records are not deleted. So the hold waits for a sweep that began
+/// before it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_waits_for_what_is_being_deleted() {
     let url = Postgres::shared().database().expect("a database can be made");
@@ -116,7 +117,8 @@ async fn what_waited_goes_out_past_a_full_queue() {
     store.close().await;
 }
 
-/// ORD-7, ENG-7: who reports on several entities at once takes their locks in one order, whatever came of each.
+/// ORD-7, ENG-7: a report on several entities takes their locks in one order, whatever the result for each
+/// entity.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_report_holds_no_entity_while_it_waits_for_one_before_it() {
     let url = Postgres::shared().database().expect("a database can be made");
@@ -140,9 +142,9 @@ async fn a_report_holds_no_entity_while_it_waits_for_one_before_it() {
     settle(&*store, batch.into(), at(0)).await;
     let received = receive(&*store, "parking", 30, at(0)).await;
     let failed = Ending::Failed { error: "no".into(), is_final: true, answer: None, retry_after: None };
-    let report = |it: &Received| {
-        let is_done = it.message.id.as_str().starts_with(done);
-        let report = Report::done(receipt(it));
+    let report = |delivery: &Received| {
+        let is_done = delivery.message.id.as_str().starts_with(done);
+        let report = Report::done(receipt(delivery));
         if is_done { report } else { Report { ending: failed.clone(), ..report } }
     };
     let reports: Vec<_> = received.iter().map(report).collect();
@@ -169,12 +171,13 @@ async fn a_report_holds_no_entity_while_it_waits_for_one_before_it() {
     assert!(free.get::<_, bool>(0), "whoever settles both would wait in a circle");
     locker.batch_execute("ROLLBACK").await.expect("it lets go");
     let finished = finishing.await.expect("it ends").expect("it is reported");
-    assert!(finished.iter().all(|it| it.outcome == ReceiptOutcome::Done));
+    assert!(finished.iter().all(|finished| finished.outcome == ReceiptOutcome::Done));
     store.close().await;
 }
 
-/// ORD-2: what is asked for entities travels together. A batch with ordered messages goes there and back four times: to begin,
-/// to lock and read, to write, and to commit; however many entities it has, and whatever is let go or steps back by it.
+/// ORD-2: statements about entities travel together. A batch with ordered messages takes four round trips:
+/// begin, lock and read, write, commit. Their number does not depend on the number of entities, or on the
+/// messages that the batch frees or holds back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ordered_batch_goes_there_and_back_four_times() {
     let url = Postgres::shared().database().expect("a database can be made");
@@ -182,10 +185,10 @@ async fn an_ordered_batch_goes_there_and_back_four_times() {
     for mode in [Mode::Lenient, Mode::Skip, Mode::Strict, Mode::Reorder] {
         let routes = [ordered(&format!("{mode:?}").to_lowercase(), mode, |_| {})];
         let of = |number: i64| {
-            let entities = (0..20).map(move |it| format!("e{it}"));
-            entities.map(move |it| (format!("{mode:?}-{it}-{number}"), it, number))
+            let entities = (0..20).map(move |entity| format!("e{entity}"));
+            entities.map(move |entity| (format!("{mode:?}-{entity}-{number}"), entity, number))
         };
-        // The first one counts the queue, the third is ahead of a gap, and the fourth fills it or is late.
+        // The first batch counts the queue, the third is ahead of a gap, and the fourth fills it or is late.
         for (place, number) in [1, 2, 4, 3].into_iter().enumerate() {
             let batch = of(number).map(|(id, entity, number)| numbered(&id, &entity, number, &routes, at(0)));
             let before = store.figures().round_trips;
@@ -193,7 +196,7 @@ async fn an_ordered_batch_goes_there_and_back_four_times() {
             let round_trips = store.figures().round_trips - before;
             let expected = match (place, mode) {
                 (0, _) => 5,
-                // It is refused, and nothing is written.
+                // The messages are refused, and nothing is written.
                 (3, Mode::Strict) => 2,
                 _ => 4,
             };
@@ -203,8 +206,8 @@ async fn an_ordered_batch_goes_there_and_back_four_times() {
     store.close().await;
 }
 
-/// ORD-2, CLM-20: what hangs on the registry and was permitted by another is not written, though what comes behind it in its
-/// flight is sent at once: its entity has not moved on.
+/// ORD-2, CLM-20: a message that depends on the registry, and was permitted by an older version, is not
+/// written. The statements behind it are sent at the same time, and still do not advance its entity.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_written_moves_no_entity() {
     let url = Postgres::shared().database().expect("a database can be made");
@@ -222,7 +225,7 @@ async fn what_is_not_written_moves_no_entity() {
     };
     version(0).await;
     assert!(matches!(settle(&*store, vec![send(1)], at(0)).await[0].outcomes[..], [Outcome::Queued { .. }]));
-    // Whoever writes waits for the table; meanwhile the registry changes, which had been read.
+    // The writer waits for the table lock. Meanwhile the registry changes that the batch has already read.
     let (locker, connection) =
         tokio_postgres::connect(&url, tokio_postgres::NoTls).await.expect("it connects");
     tokio::spawn(connection);
@@ -249,7 +252,8 @@ async fn what_is_not_written_moves_no_entity() {
     store.close().await;
 }
 
-/// ORD-3, ORD-7: however many are behind in a lane, whoever looks for what is due meets the one in front, if any.
+/// ORD-3, ORD-7: a search for due deliveries finds at most the first delivery of an ordering key, however
+/// many are behind it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_behind_in_a_lane_is_not_among_what_is_due() {
     let url = Postgres::shared().database().expect("a database can be made");
@@ -272,7 +276,7 @@ async fn what_is_behind_in_a_lane_is_not_among_what_is_due() {
     store.close().await;
 }
 
-/// CLM-19: a sweep finds what is over by its index, which leaves out what is not over at any time.
+/// CLM-19: a sweep finds expired claims by an index. The index leaves out claims that do not expire.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_sweep_reads_through_what_stays() {
     let server = Postgres::shared();

@@ -1,9 +1,9 @@
-//! The general ledger under fire: the gateway and the ledger are killed again and again while events come in, and in the
-//! end the journal holds each event once, and every sender was told the reference that it has there (CLM-4, CLM-5, CLM-7,
+//! Kills the gateway and the general ledger again and again while events come in. In the end the journal
+//! holds each event once, and every sender got the reference that the event has there (CLM-4, CLM-5, CLM-7,
 //! CLM-9, QUA-1).
 //!
-//! Both forms, an HTTP processor and a consumer whose route is tracked, on both engines. `TEST_LONG=1` runs 500 kills each;
-//! `TEST_SEED` repeats the choices of a run.
+//! The tests cover both forms, an HTTP processor and a consumer with a tracked route, on both engines.
+//! `TEST_LONG=1` runs 500 kills each; `TEST_SEED` repeats the random choices of a run.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -24,13 +24,13 @@ use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Enough that some are at every step whenever a kill comes, though each waits for its own event.
+/// Each sender waits for its own event. With this number, every kill meets senders at every step.
 const SENDERS: usize = 24;
-/// Between two tries of one event.
+/// The pause between two tries of one event.
 const PAUSE: Duration = Duration::from_millis(40);
-/// How long one event may take, kills or not: leases, sweeps and a sweeper's term fit several times.
+/// The limit for one event, with kills. Leases, sweeps and a sweeper's term fit into it several times.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(120);
-/// Starts that fail because somebody else has the port, at most.
+/// The number of starts that may fail because another process has the port.
 const STARTS_MAX: usize = 100;
 
 /// CLM-9
@@ -80,7 +80,7 @@ async fn under_fire(form: Form, store: Store, kills: usize) {
     for kill in 0..kills {
         senders.at_work().await;
         tokio::time::sleep(Duration::from_millis(choices.below(250))).await;
-        // By turns, so that each has its share, and now and then both at once.
+        // The kills alternate between the two processes, and sometimes meet both at once.
         let (is_both, is_gateway) = (choices.below(8) == 0, kill % 2 == 0);
         if is_both || is_gateway {
             gateway.kill_at_work();
@@ -126,14 +126,15 @@ async fn under_fire(form: Form, store: Store, kills: usize) {
 /// How the ledger gets its events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// The gateway calls it.
+    /// The gateway calls the ledger.
     Processor,
-    /// It takes them from a queue, and reports back.
+    /// The ledger receives events from a queue, and reports back.
     Consumer,
 }
 
 impl Form {
-    /// How its subscription is processed: attempts that a kill ended are soon followed by the next.
+    /// Returns the processing settings of the ledger's subscription. After a kill the next attempt follows
+    /// soon.
     fn processing(self, ledger: u16) -> Value {
         match self {
             Self::Processor => json!({
@@ -146,7 +147,6 @@ impl Form {
     }
 }
 
-/// The gateway's store.
 enum Store {
     Embedded,
     Postgres(String),
@@ -161,7 +161,7 @@ impl Store {
     }
 }
 
-/// Where both processes live: they come back at the same ports, over the same files.
+/// The environment of both processes. After a kill they come back with the same ports and files.
 struct Stage {
     folder: TempDir,
     form: Form,
@@ -171,9 +171,9 @@ struct Stage {
 }
 
 impl Stage {
-    /// Registers who takes part, and leaves nobody running.
+    /// Registers tenant, services and subscription, and stops the gateway again.
     async fn set(form: Form, store: Store) -> Self {
-        // One provider for the process; a second one asking is told so and goes on with the first.
+        // The process has one provider. A second call returns an error and uses the first provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let ports = [(); 2].map(|()| snavio_testbed::free_port().unwrap());
         let folder = tempfile::tempdir().unwrap();
@@ -229,7 +229,7 @@ impl Stage {
         Running::serving(start, &self.path("gateway.log"))
     }
 
-    /// Starts the ledger; where it serves, waits until it does.
+    /// Starts the ledger. If the ledger serves, waits until it does.
     fn ledger(&self) -> Running {
         let log = self.path("ledger.log");
         match self.form {
@@ -258,7 +258,7 @@ impl Stage {
         command
     }
 
-    /// What is posted, entry by entry: of which event, and under which reference.
+    /// Returns the event and the reference of each posted entry.
     fn journal(&self) -> Vec<(String, String)> {
         let books = Connection::open(self.path("books.db")).unwrap();
         let mut select = books.prepare("SELECT message_id, reference FROM journal_entry").unwrap();
@@ -266,7 +266,7 @@ impl Stage {
         rows.collect::<Result<_, _>>().unwrap()
     }
 
-    /// How many entries the trial balance counts; it says that all is well.
+    /// Returns the number of entries in the trial balance, after the balance reports no fault.
     fn trial_balance(&self) -> usize {
         let output = self.ledger_command("trial-balance").output().unwrap();
         let said = String::from_utf8(output.stdout).unwrap();
@@ -275,7 +275,8 @@ impl Stage {
     }
 }
 
-/// The gateway's binary. A test of the workspace builds it beside the ledger's; otherwise it is built now, once.
+/// Returns the path of the gateway's binary. A test of the workspace builds it beside the ledger's; otherwise
+/// this function builds it once.
 fn snavio() -> &'static Path {
     static BINARY: std::sync::LazyLock<PathBuf> = std::sync::LazyLock::new(|| {
         let binary = Path::new(env!("CARGO_BIN_EXE_general-ledger")).with_file_name("snavio");
@@ -288,11 +289,12 @@ fn snavio() -> &'static Path {
     &BINARY
 }
 
-/// A process, killed as by `kill -9` when dropped.
+/// A process that is killed like `kill -9` when it is dropped.
 struct Running(Serving);
 
 impl Running {
-    /// Starts it until it serves. Its port is nobody's while it is down, and an outgoing connection may have it then.
+    /// Starts the process until it serves. While it is down, an outgoing connection of another process may
+    /// take its port.
     fn serving(start: impl Fn() -> Command, log: &Path) -> Self {
         let before = std::fs::read_to_string(log).unwrap_or_default().len();
         for _ in 0..STARTS_MAX {
@@ -317,7 +319,7 @@ impl Running {
         self.0.said()
     }
 
-    /// Kills it; it must not have ended by itself.
+    /// Kills the process. It must still be running.
     fn kill_at_work(&mut self) {
         assert!(self.0.ended().unwrap().is_none(), "it ended by itself: {}", self.said());
         self.0.kill().unwrap();
@@ -325,7 +327,7 @@ impl Running {
     }
 }
 
-/// Send events until they are told to close, each until it is complete.
+/// Senders that send events until they are told to close. Each event is sent until it is complete.
 struct Senders {
     http: reqwest::Client,
     gateway: String,
@@ -337,7 +339,6 @@ struct Senders {
     is_closing: AtomicBool,
 }
 
-/// What a request came to, unless there was no answer.
 struct Answered {
     status: StatusCode,
     is_replay: bool,
@@ -345,8 +346,9 @@ struct Answered {
     document: Value,
 }
 
-/// A connection for each request. One that waits for a connection of another request may wait for good where kills take
-/// all of them away: it was seen to be at no socket at all, while the gateway came and went.
+/// Builds a client with a connection for each request. A request that waits for the connection of another
+/// request can wait for ever if a kill closes all connections. This happened: such a request had no socket at
+/// all while the gateway came and went.
 fn http() -> reqwest::Client {
     let builder = reqwest::Client::builder().pool_max_idle_per_host(0);
     builder.timeout(Duration::from_secs(30)).build().unwrap()
@@ -366,8 +368,8 @@ impl Senders {
         }
     }
 
-    /// Waits for the next event to be complete: then both processes are at work. After kills that all senders wait for,
-    /// it goes on without.
+    /// Waits until the next event is complete, because then both processes are at work. Gives up after a
+    /// second, because a kill can delay all senders.
     async fn at_work(&self) {
         let (before, patience) =
             (self.completed.load(Ordering::SeqCst), Instant::now() + Duration::from_secs(1));
@@ -376,7 +378,7 @@ impl Senders {
         }
     }
 
-    /// Each event and what its sender was told.
+    /// Returns each event with the answer that its sender got.
     async fn send_all(self: Arc<Self>) -> Vec<(String, String)> {
         let mut told = Vec::new();
         while !self.is_closing.load(Ordering::SeqCst) {
@@ -388,7 +390,7 @@ impl Senders {
         told
     }
 
-    /// Sends an event until it is answered as complete, and says how.
+    /// Sends an event until it is answered as complete, and returns the answer.
     async fn insist(&self, id: &str) -> String {
         let mut is_taken = false;
         loop {
@@ -415,7 +417,7 @@ impl Senders {
         }
     }
 
-    /// Looks an event up that was taken, until its ledger has reported back.
+    /// Looks up an accepted event until its ledger has reported back.
     async fn await_completion(&self, id: &str) {
         loop {
             if let Some(found) = self.look_up(id).await {
@@ -431,7 +433,7 @@ impl Senders {
 
     async fn post(&self, id: &str) -> Option<Answered> {
         let amount = format!("{}.{:02}", id.len(), id.bytes().map(u32::from).sum::<u32>() % 100);
-        // Its own correlation, so that all of an answer is the same each time.
+        // Each event has a correlation id of its own, so that its answers are equal byte by byte.
         let event = json!({
             "eventId": id, "eventType": "sold", "correlationId": id,
             "data": {
@@ -449,11 +451,11 @@ impl Senders {
         (answered.status == StatusCode::OK).then_some(answered.document)
     }
 
-    /// Nothing where a kill came between.
+    /// Returns `None` if a kill came in between.
     async fn answered(&self, request: reqwest::RequestBuilder) -> Option<Answered> {
         let answered = async {
             let answer = request.bearer_auth(&self.token).send().await?;
-            let is_replay = answer.headers().get("snavio-replayed").is_some_and(|it| it == "true");
+            let is_replay = answer.headers().get("snavio-replayed").is_some_and(|value| value == "true");
             let status = answer.status();
             let text = answer.text().await?;
             let document = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{status}: {text}"));
@@ -469,7 +471,7 @@ impl Senders {
         }
     }
 
-    /// The claim of an event, which is complete with this reference.
+    /// Returns the claim of an event, and checks that it is complete with this reference.
     async fn expect_completed(&self, id: &str, reference: &str) -> Value {
         let found = self.look_up(id).await.unwrap();
         let claim = &found["claims"][0];
@@ -486,7 +488,7 @@ impl Senders {
 }
 
 impl Answered {
-    /// The whole answer, but for the word that it is a replay.
+    /// Returns the whole answer without its replay mark.
     fn to_the_point(&self) -> String {
         assert_eq!(self.document["state"], "COMPLETED", "{}", self.text);
         assert!(self.document["reference"].is_string(), "{}", self.text);
@@ -494,11 +496,11 @@ impl Answered {
     }
 }
 
-/// How often events were attempted.
+/// The number of attempts over all events.
 #[derive(Default)]
 struct Attempts {
     all: u64,
-    /// Events that were attempted more than once.
+    /// Events with more than one attempt.
     again: usize,
 }
 
@@ -510,7 +512,7 @@ impl Attempts {
     }
 }
 
-/// SplitMix64: random choices that can be made again, from one printed seed.
+/// SplitMix64: random choices that one printed seed repeats.
 struct Choices(u64);
 
 impl Choices {

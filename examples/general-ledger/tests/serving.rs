@@ -1,4 +1,4 @@
-//! The ledger as the gateway meets it: asked twice, asked at once, and killed in between.
+//! The ledger from the gateway's side: repeated requests, concurrent requests, and kills.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -36,7 +36,7 @@ impl Ledger {
         command
     }
 
-    /// Killed when dropped, as by `kill -9`.
+    /// Starts the ledger. It is killed like `kill -9` when it is dropped.
     fn serve(&self, options: &[&str]) -> Serving {
         let mut command = self.command("serve");
         command.args(["--listen", &format!("127.0.0.1:{}", self.port)]).args(options);
@@ -47,12 +47,12 @@ impl Ledger {
     }
 
     fn desk(&self) -> Desk {
-        // One provider for the process; a second one asking is told so and goes on with the first.
+        // The process has one provider. A second call returns an error and uses the first provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         Desk { http: reqwest::Client::new(), url: format!("http://127.0.0.1:{}/journal-entries", self.port) }
     }
 
-    /// What the trial balance prints; it says that all is well.
+    /// Returns the output of the trial balance, after the balance reports no fault.
     fn balance(&self) -> String {
         let output = self.command("trial-balance").output().unwrap();
         let said = String::from_utf8(output.stdout).unwrap();
@@ -68,7 +68,7 @@ struct Desk {
 }
 
 impl Desk {
-    /// Posts an event; the answer's status and body, unless the connection was lost.
+    /// Posts an event, and returns the status and body of the answer. Fails if the connection was lost.
     async fn post(&self, id: &str, data: &str) -> reqwest::Result<(u16, String)> {
         let body = format!(r#"{{"eventId":"{id}","eventType":"sold","source":"acme/shop","data":{data}}}"#);
         let request =
@@ -126,7 +126,7 @@ async fn what_never_can_be_posted_is_told_from_what_can_be_later() {
     assert_eq!((status, told.contains("JE-2026-000002")), (201, true), "refusals left no gap: {told}");
 }
 
-/// CLM-9: killed after the entry was posted, and before it was told.
+/// CLM-9: the ledger is killed after it has posted the entry, and before it answers.
 #[tokio::test]
 async fn an_entry_whose_answer_was_lost_is_answered_when_it_is_asked_for_again() {
     let ledger = Ledger::new();
@@ -146,7 +146,8 @@ async fn an_entry_whose_answer_was_lost_is_answered_when_it_is_asked_for_again()
     assert!(balance.contains("\nentries: 1\n"), "{balance}");
 }
 
-/// CLM-9: killed twenty times while it is asked; what was in doubt is asked again under its id.
+/// CLM-9: the ledger is killed twenty times during requests. The client repeats each request without an
+/// answer, under its id.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_journal_holds_each_id_once_after_any_number_of_kills() {
     let ledger = Ledger::new();
@@ -178,7 +179,7 @@ async fn the_journal_holds_each_id_once_after_any_number_of_kills() {
     }
 }
 
-/// Post entries until they are told to close, each until it is answered.
+/// Clients that post entries until they are told to close. Each entry is posted until it is answered.
 #[derive(Default)]
 struct Clerks {
     begun: AtomicUsize,

@@ -1,10 +1,10 @@
-//! What is kept for a conflict that nobody has decided, past its time.
+//! Retention of the original of an open conflict after the claim's time.
 
 use snavio_store::Erasure;
 
 use crate::books::{Books, is_conflict, key, moved};
 
-/// CLM-12, CLM-18: the claim stays for it, so what was first is found, and can be erased.
+/// CLM-12, CLM-18: the open conflict keeps the claim, so the original can still be read and erased.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_original_of_an_open_conflict_is_found_after_its_time() {
     let books = Books::open().await;

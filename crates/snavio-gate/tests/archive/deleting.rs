@@ -1,4 +1,4 @@
-//! The end of what is kept: rows and objects, on the record, by who leads and nobody else.
+//! Deletion of expired rows and segments. Only the leader deletes, and each deletion is audited.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,8 @@ async fn after_its_time_rows_and_objects_are_deleted_on_the_record_unless_they_a
     books.gate.stop().await;
 }
 
-/// CLM-18: one that cannot be deleted is told of, and tried again; it keeps no other.
+/// CLM-18: the archiver counts an object that it cannot delete as a failure, tries it again in the next
+/// round, and deletes the other objects.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_that_cannot_be_deleted_does_not_keep_the_others() {
     let books = Books::open().await;
@@ -52,7 +53,7 @@ async fn an_object_that_cannot_be_deleted_does_not_keep_the_others() {
     std::fs::create_dir_all(stubborn.join("in the way")).unwrap();
     let round = books.gate.archive_once().await;
     assert_eq!((round.deleted, round.failures), (2, 1));
-    assert!(objects[1..].iter().all(|it| !it.exists()));
+    assert!(objects[1..].iter().all(|object| !object.exists()));
     assert_eq!(books.audited("archive.delete").await, 2);
     std::fs::remove_dir_all(stubborn).unwrap();
     let round = books.gate.archive_once().await;
@@ -60,7 +61,7 @@ async fn an_object_that_cannot_be_deleted_does_not_keep_the_others() {
     books.gate.stop().await;
 }
 
-/// CLM-18: whoever does not lead any more, and does not know it yet, deletes nothing.
+/// CLM-18: a node that has lost the lease of the archiver, and does not know it yet, deletes nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_does_not_lead_deletes_nothing() {
     let url = Postgres::shared().database().unwrap();

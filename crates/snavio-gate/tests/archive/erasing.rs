@@ -1,4 +1,4 @@
-//! What is erased: it is gone from the archive, and from nothing else.
+//! Erasure removes the content of one id from the archive, and no other content.
 
 use snavio_gate::ArchiveTrouble;
 use snavio_model::archive::Fault;
@@ -35,8 +35,8 @@ async fn what_is_erased_is_gone_from_the_archive_and_still_known() {
     books.gate.stop().await;
 }
 
-/// CLM-18: a pointer that was altered leads to another's record. Neither is that answered, nor is it erased in the place of
-/// what is meant.
+/// CLM-18: an altered pointer leads to the record of another id. The gateway neither returns that record as
+/// the stored response nor erases it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_points_to_somebody_elses_record_is_not_used() {
     let books = Books::open().await;
@@ -48,7 +48,7 @@ async fn what_points_to_somebody_elses_record_is_not_used() {
     let [a, b] = [books.pointer("a").await, books.pointer("b").await];
     assert!(books.store.repoint(vec![(a, b.clone()), (b.clone(), b.clone())]).await.unwrap());
     assert_eq!(books.pointer("a").await, b, "the pointer is altered");
-    let is_noticed = |it: &ArchiveTrouble| matches!(it, ArchiveTrouble::Fault(Fault::Record { .. }));
+    let is_noticed = |error: &ArchiveTrouble| matches!(error, ArchiveTrouble::Fault(Fault::Record { .. }));
     assert!(is_noticed(&books.answer("a").await.unwrap_err()));
     let number = books.claim("a").await.claim.message;
     assert!(is_noticed(&books.gate.archived_message(&key("a"), number).await.unwrap_err()));
@@ -58,7 +58,7 @@ async fn what_points_to_somebody_elses_record_is_not_used() {
     books.gate.stop().await;
 }
 
-/// CLM-18: whoever asks for an erasure hears whether there may be anything left of it.
+/// CLM-18: the caller of an erasure learns whether an object with the content may still exist.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_erasure_tells_of_objects_that_are_still_to_be_deleted() {
     let books = Books::open().await;
@@ -66,7 +66,7 @@ async fn an_erasure_tells_of_objects_that_are_still_to_be_deleted() {
         books.post(id).await;
     }
     books.day(401);
-    // Somebody is about to point to it, or died before.
+    // An archiver has written a segment and not pointed to it yet, or has died before it did.
     books.write(&books.cooled().await).await;
     let erased = books.gate.erase(&key("a"), None, books.act()).await.unwrap();
     assert!(matches!(erased.erasure, Erasure::Erased { before: false, .. }));

@@ -1,11 +1,11 @@
-//! Which archive is whose.
+//! Each archive belongs to one store.
 
 use snavio_gate::ArchiveTrouble;
 
 use crate::books::{Books, key, moved};
 
-/// CLM-18: two nodes over one store that were told of different archives, each a folder on its own disk. What the one
-/// does not find, the other has.
+/// CLM-18: two nodes over one store are configured with different archives, each a folder on its own disk. An
+/// object that one node does not find is in the archive of the other.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_with_another_archive_moves_and_deletes_nothing() {
     let books = Books::open().await;
@@ -32,7 +32,7 @@ async fn a_node_with_another_archive_moves_and_deletes_nothing() {
     books.gate.stop().await;
 }
 
-/// CLM-18: a backup that is restored beside the running store, with the same archive.
+/// CLM-18: a backup is restored beside the running store and has the same archive.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restored_copy_leaves_the_archive_to_the_original() {
     let books = Books::open().await;
@@ -59,7 +59,7 @@ async fn a_restored_copy_leaves_the_archive_to_the_original() {
     books.gate.stop().await;
 }
 
-/// CLM-18: where the original is gone for good, its archive is the copy's.
+/// CLM-18: if the original store is lost, the restored copy takes over its archive.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restored_store_that_takes_the_archive_over_goes_on_with_it() {
     let books = Books::open().await;
@@ -77,7 +77,7 @@ async fn a_restored_store_that_takes_the_archive_over_goes_on_with_it() {
     copy.close().await;
 }
 
-/// CLM-17: an archive that is not mounted is not another one that has lost everything.
+/// CLM-17: a node must not take an archive that is not mounted for an archive that has lost all objects.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_archive_that_is_not_mounted_is_not_taken_for_an_empty_one() {
     let books = Books::open().await;
@@ -97,7 +97,7 @@ async fn an_archive_that_is_not_mounted_is_not_taken_for_an_empty_one() {
     books.gate.stop().await;
 }
 
-/// CLM-18: a node that starts again, and others that name the same archive, go on with it.
+/// CLM-18: a node that restarts, and other nodes that name the same archive, use the name that it got first.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_archive_keeps_the_name_that_it_was_given_first() {
     let books = Books::open().await;

@@ -1,5 +1,5 @@
-//! What was written and is not pointed to: whatever happened, nothing says twice what was moved once, and nothing says what
-//! was erased.
+//! Segments without a pointer after an interrupted or racing move. In the end the archive holds each moved
+//! message once, and no erased content.
 
 use std::collections::BTreeMap;
 use std::task::Poll;
@@ -10,7 +10,7 @@ use snavio_store::Erasure;
 use crate::books::{Books, key, moved};
 
 impl Books {
-    /// How often each id is in the archive, and whether it says anything there.
+    /// Maps each id in the archive to the number of its records and to whether one of them has content.
     fn says(&self) -> BTreeMap<String, (usize, bool)> {
         let mut said = BTreeMap::new();
         for file in self.objects() {
@@ -18,7 +18,10 @@ impl Books {
             let text = zstd::decode_all(&std::fs::read(&file).unwrap()[..]).unwrap();
             for record in segment::read(object, &text).unwrap() {
                 let is_empty = record.message.payload.is_empty()
-                    && record.claims.iter().all(|it| it.answer.as_ref().is_none_or(|it| it.body.is_empty()));
+                    && record
+                        .claims
+                        .iter()
+                        .all(|claim| claim.answer.as_ref().is_none_or(|answer| answer.body.is_empty()));
                 let (times, says) = said.entry(record.message.id.to_string()).or_insert((0, false));
                 *times += 1;
                 *says |= !is_empty;
@@ -37,7 +40,8 @@ fn said(of: &[(&str, bool)]) -> BTreeMap<String, (usize, bool)> {
     of.iter().map(|(id, says)| ((*id).to_owned(), (1, *says))).collect()
 }
 
-/// CLM-18: an archiver that dies at whatever it waits for, be it the store or the archive, and the next one.
+/// CLM-18: an archiver dies at each await point, on the store or on the archive, and the next archiver
+/// continues.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_at_any_wait_loses_and_doubles_nothing() {
     let mut wakes = 0;
@@ -51,7 +55,7 @@ async fn a_crash_at_any_wait_loses_and_doubles_nothing() {
         for id in ["a", "b"] {
             assert_eq!(books.body(id).await, format!("{{ \"of\":\t\"{id}\" }}"), "after {wakes} wakes");
         }
-        // What it had begun is left alone for an hour.
+        // The next archiver leaves the segments that the dead one began alone for an hour.
         for day in [402, 403] {
             books.day(day);
             while books.gate.archive_once().await != moved(0) {}
@@ -70,7 +74,8 @@ async fn a_crash_at_any_wait_loses_and_doubles_nothing() {
     assert!(wakes > 5, "it waits for the store and the archive more often: {wakes}");
 }
 
-/// Lets work be woken so many times, and then gives it up; says whether it was done by then.
+/// Polls the work until it has been woken this many times, and then drops it. Returns true if the work was
+/// done by then.
 async fn dies_after<T>(wakes: usize, work: impl Future<Output = T>) -> bool {
     let (mut work, mut woken) = (Box::pin(work), 0);
     std::future::poll_fn(move |context| match work.as_mut().poll(context) {
@@ -84,7 +89,7 @@ async fn dies_after<T>(wakes: usize, work: impl Future<Output = T>) -> bool {
     .await
 }
 
-/// CLM-18: erased after its segment was written, and before anything pointed to it.
+/// CLM-18: the erasure comes after the segment was written, and before a claim points to it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_erased_while_it_was_moved_is_in_no_object() {
     let books = Books::open().await;
@@ -104,7 +109,7 @@ async fn what_was_erased_while_it_was_moved_is_in_no_object() {
     books.gate.stop().await;
 }
 
-/// CLM-18: erased alone in its segment: nothing points to that, and it ends at once.
+/// CLM-18: the erased message was alone in its segment. No claim points to the segment, so it ends at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_segment_of_which_nothing_moved_ends_at_once() {
     let books = Books::open().await;
@@ -119,7 +124,7 @@ async fn a_segment_of_which_nothing_moved_ends_at_once() {
     books.gate.stop().await;
 }
 
-/// CLM-18: an archiver that died after some of a segment's records were pointed to.
+/// CLM-18: an archiver died after the claims of some records of a segment were pointed to it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_interrupted_move_left_over_is_taken_out() {
     let books = Books::open().await;
@@ -140,7 +145,7 @@ async fn what_an_interrupted_move_left_over_is_taken_out() {
     books.gate.stop().await;
 }
 
-/// CLM-18: an archiver that was killed before its object had its name, and an erasure that came then.
+/// CLM-18: an archiver is killed before its object has its final name, and an erasure follows.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_left_of_writing_an_object_says_nothing_after_an_erasure() {
     let books = Books::open().await;
@@ -166,7 +171,7 @@ async fn what_was_left_of_writing_an_object_says_nothing_after_an_erasure() {
     books.gate.stop().await;
 }
 
-/// CLM-18: two that believe to lead, with batches that overlap.
+/// CLM-18: two archivers both believe that they lead, and their batches overlap.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_two_archivers_wrote_both_is_kept_once() {
     let books = Books::open().await;
@@ -187,7 +192,7 @@ async fn what_two_archivers_wrote_both_is_kept_once() {
     books.gate.stop().await;
 }
 
-/// CLM-18: an erasure and a round at once, over and over, find and keep everything.
+/// CLM-18: erasures and archiver rounds run at the same time, repeatedly. They find and keep everything.
 #[tokio::test(flavor = "multi_thread")]
 async fn erasing_beside_the_archiver_leaves_nothing_over() {
     let books = Books::open().await;

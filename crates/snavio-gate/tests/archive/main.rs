@@ -1,4 +1,5 @@
-//! What is kept for seven years, over a real store and a real folder, on a clock that is set by hand (CLM-15 to CLM-18).
+//! Claims that are kept for seven years, over a real store and a real folder. The test sets the clock (CLM-15
+//! to CLM-18).
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -74,13 +75,13 @@ async fn with_the_archive_down_only_what_is_in_it_waits() {
     books.gate.stop().await;
 }
 
-/// CLM-18: a crash after the object was written, and after it was pointed to.
+/// CLM-18: a crash after the object was written, and a crash after a claim points to it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_at_any_point_loses_and_doubles_nothing() {
     let books = Books::open().await;
     books.post("a").await;
     books.day(401);
-    // An archiver that died between writing and pointing: all of it but the last step.
+    // An archiver died between writing and pointing: it did everything but the last step.
     let written = books.write(&books.cooled().await).await;
     let file = books.archive.join(&written[0].1.object);
     std::fs::write(&file, "half of it").unwrap();
@@ -88,7 +89,7 @@ async fn a_crash_at_any_point_loses_and_doubles_nothing() {
     assert_eq!(books.objects(), [file]);
     assert_eq!(books.body("a").await, "{ \"of\":\t\"a\" }");
 
-    // One that died after it had pointed elsewhere, and before it deleted the old object.
+    // An archiver died after it pointed a claim to another object, and before it deleted the old one.
     let act = books.act();
     let rewritten = books.gate.erase(&key("a"), None, act).await.unwrap();
     assert!(matches!(rewritten.erasure, Erasure::Erased { before: false, .. }));
@@ -136,7 +137,7 @@ async fn a_segment_that_was_tampered_with_is_noticed_and_not_answered() {
     books.gate.stop().await;
 }
 
-/// CLM-17: nothing is moved by a node that was not told where to.
+/// CLM-17: a node that has no archive configured moves nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_an_archive_everything_stays() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What comes back from the archive, and what need not be asked for there.
+//! Reads of stored responses from the archive, and reads that do not need it.
 
 use futures_util::future::join_all;
 use snavio_model::claim::ClaimPolicy;
@@ -7,7 +7,7 @@ use snavio_store::conformance::samples::{at, intake, route, settle};
 
 use crate::books::{Books, key, moved};
 
-/// CLM-16: a batch of replays, all from one segment, large as they are.
+/// CLM-16: a batch of replays, all from one segment, with large stored responses.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_of_replays_gets_all_of_its_answers() {
     let books = Books::open().await;
@@ -25,7 +25,7 @@ async fn a_batch_of_replays_gets_all_of_its_answers() {
     books.gate.stop().await;
 }
 
-/// CLM-17: only what is in the archive waits for it.
+/// CLM-17: only a stored response that is in the archive waits for the archive.
 #[tokio::test(flavor = "multi_thread")]
 async fn with_the_archive_down_what_has_no_answer_there_does_not_wait() {
     let books = Books::open().await;
@@ -44,7 +44,8 @@ async fn with_the_archive_down_what_has_no_answer_there_does_not_wait() {
     books.gate.stop().await;
 }
 
-/// CLM-18: dead letters and conflicts stay for as long as nobody decides; what has cooled after them does not wait for it.
+/// CLM-18: dead letters and conflicts stay hot until a person decides about them. Messages that cool after
+/// them do not wait for them.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_stays_does_not_keep_what_comes_after_it() {
     let books = Books::open().await;
@@ -62,6 +63,6 @@ async fn what_stays_does_not_keep_what_comes_after_it() {
     books.post("b").await;
     books.day(402);
     let all = [books.gate.archive_once().await, books.gate.archive_once().await];
-    assert_eq!(all.map(|it| it.moved).iter().sum::<usize>(), 1);
+    assert_eq!(all.map(|round| round.moved).iter().sum::<usize>(), 1);
     books.gate.stop().await;
 }

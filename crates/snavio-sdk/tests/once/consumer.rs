@@ -1,21 +1,18 @@
-//! A consumer under test: claims in a database of its own, effects that are rows, and deliveries to have them by.
+//! A consumer under test: its own database with claims and effects, and deliveries for it. An effect is a
+//! row.
 
 use serde_json::json;
 use snavio_sdk::Delivery;
 use snavio_sdk::once::{Once, OnceError};
 
-/// What an effect does after it has written its row.
+/// The behaviour of an effect after it has written its row.
 #[derive(Debug, Clone)]
 pub(crate) enum Then {
-    /// Leaves a result.
     Leave(Option<String>),
-    /// Fails.
     Fail,
-    /// Panics.
     Panic,
-    /// Passes over an error that has ended or spoilt its transaction.
+    /// Ignores an error that has ended or spoilt its transaction.
     PassOver,
-    /// Ends its transaction.
     RollBack,
 }
 
@@ -25,12 +22,12 @@ impl Then {
     }
 }
 
-/// A consumer with a database. Every call has a connection of its own, as if it were made by another process.
+/// A consumer with a database. Every call opens its own connection, as if another process made it.
 pub(crate) trait Consumer: Clone + Send + Sync + 'static {
-    /// A consumer with a new database.
+    /// Creates a consumer with a new database.
     fn new() -> impl Future<Output = Self> + Send;
 
-    /// The same database under another name.
+    /// Returns a consumer of another name over the same database.
     fn named(&self, name: &str) -> Self;
 
     fn once(
@@ -39,13 +36,12 @@ pub(crate) trait Consumer: Clone + Send + Sync + 'static {
         then: Then,
     ) -> impl Future<Output = Result<Once, OnceError>> + Send + 'static;
 
-    /// How many effects there are, over all messages.
+    /// Counts the effects of all messages.
     fn effects(&self) -> impl Future<Output = i64> + Send;
 
-    /// Runs statements.
     fn run(&self, sql: &str) -> impl Future<Output = ()> + Send;
 
-    /// Forgets claims after so many days; says how many.
+    /// Deletes claims older than this many days, and returns their number.
     fn cleanup(&self, days: u64) -> impl Future<Output = Result<u64, OnceError>> + Send;
 }
 
@@ -54,7 +50,7 @@ pub(crate) fn delivery(id: &str) -> Delivery {
     delivery_from("acme/billing", id)
 }
 
-/// A delivery of a message that says something else.
+/// A delivery of a message with another name or amount.
 pub(crate) fn delivery_of(id: &str, name: &str, amount: u32) -> Delivery {
     let mut delivery = delivery(id);
     let command = json!({ "source": "acme/billing", "target": "acme/bot", "name": name, "payload": { "amount": amount } });
@@ -74,7 +70,7 @@ pub(crate) fn delivery_from(source: &str, id: &str) -> Delivery {
     serde_json::from_str(&delivery.to_string()).unwrap()
 }
 
-/// One line a message of what became of it, for assertions.
+/// Renders the result of a call in one line, for assertions.
 pub(crate) fn told(ended: &Result<Once, OnceError>) -> String {
     match ended {
         Ok(once) => format!("{once:?}"),

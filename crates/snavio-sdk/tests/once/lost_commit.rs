@@ -1,4 +1,5 @@
-//! A connection to PostgreSQL that is cut around the commit: after it, so that its answer is lost, and before it.
+//! A connection to PostgreSQL that is cut around the commit: after it, so that the answer is lost, or before
+//! it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,9 +14,9 @@ use crate::on_postgres::OnPostgres;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cut {
-    /// The commit is handed on and answered, and the answer is swallowed.
+    /// The proxy passes the commit on, and swallows its answer.
     After,
-    /// The commit is not handed on.
+    /// The proxy does not pass the commit on.
     Before,
 }
 
@@ -33,7 +34,8 @@ async fn a_commit_that_never_arrived_is_unknown_and_the_next_delivery_does_it() 
     assert_eq!(again, Once::Done(Some("of the second attempt".into())));
 }
 
-/// Tries through a connection that is cut, then through a whole one, and says what the second attempt was told.
+/// Runs an effect through a connection that is cut, then through an intact one, and returns the result of the
+/// second call.
 async fn lose(cut: Cut) -> Once {
     let consumer = OnPostgres::new().await;
     let fired = Arc::new(AtomicUsize::new(0));
@@ -55,14 +57,14 @@ async fn lose(cut: Cut) -> Once {
     again
 }
 
-/// A proxy to the shared server that cuts a connection around its first commit.
+/// Starts a proxy to the shared server that cuts its connection around the first commit.
 async fn proxy(cut: Cut, fired: Arc<AtomicUsize>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         let (consumer, _) = listener.accept().await.unwrap();
         let database = TcpStream::connect(("127.0.0.1", Postgres::shared().port())).await.unwrap();
-        // Both sides are hung up on at its end.
+        // When it ends, the proxy closes both connections.
         pass(consumer, database, cut, &fired).await.unwrap();
     });
     port

@@ -1,4 +1,4 @@
-//! The suite on PostgreSQL, and what is about PostgreSQL alone.
+//! The suite on PostgreSQL, and tests of PostgreSQL alone.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ impl OnPostgres {
 
     pub(crate) async fn connection(&self) -> Client {
         let (client, connection) = connect(&self.url, NoTls).await.unwrap();
-        // It ends with the client, or when it is cut.
+        // The task ends with the client, or when the connection is cut.
         tokio::spawn(connection);
         client
     }

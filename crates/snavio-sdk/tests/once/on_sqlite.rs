@@ -1,4 +1,4 @@
-//! The suite on SQLite, and what is about SQLite alone.
+//! The suite on SQLite, and tests of SQLite alone.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -131,7 +131,7 @@ async fn who_cannot_get_the_lock_is_told_that_another_has_it() {
     let mut holder = consumer.connection();
     let held = holder.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).unwrap();
     let mut connection = consumer.connection();
-    // The wait is the library's; what is said at its end is what matters here.
+    // The library does the waiting. This test checks the error at its end, so it does not wait.
     connection.execute_batch("PRAGMA busy_timeout = 0").unwrap();
     let busy = consumer.claims.cleanup(&connection, Duration::from_secs(30 * 86_400));
     assert!(matches!(busy, Err(OnceError::Busy(_))), "{busy:?}");

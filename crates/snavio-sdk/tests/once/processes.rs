@@ -10,9 +10,10 @@ use crate::on_sqlite::Sqlite;
 
 const PROCESSES: usize = 8;
 const MESSAGES: usize = 100;
-/// Tells the process of a racer where the database is.
+/// The variable that passes the database to a racer.
 const DATABASE: &str = "TEST_ONCE_DATABASE";
-/// And with which message it begins: each goes once around, so that they meet everywhere.
+/// The variable that passes a racer its first message. Each racer goes through all messages from there, so
+/// they meet everywhere.
 const BEGIN: &str = "TEST_ONCE_BEGIN";
 
 /// CLM-10
@@ -31,7 +32,7 @@ async fn eight_processes_have_each_effect_once_in_postgresql() {
     assert_eq!(consumer.effects().await, MESSAGES as i64);
 }
 
-/// Starts the racers, waits for them, and asserts that together they were told of each effect once.
+/// Starts the racers, waits for them, and asserts that they report each effect once in sum.
 fn race(database: &str) {
     let racers = (0..PROCESSES).map(|racer| {
         Command::new(std::env::current_exe().unwrap())

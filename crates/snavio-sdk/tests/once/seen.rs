@@ -1,4 +1,4 @@
-//! The seen-store on both databases, over a table as the Python reference makes it.
+//! The seen-store on both databases, over a table as the Python reference creates it.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::consumer::Consumer;
 use crate::on_postgres::OnPostgres;
 use crate::on_sqlite::Sqlite;
 
-/// The reference's table with a row of its own writing, and many old ones.
+/// The reference's table, with rows as the reference writes them, and many old ones.
 const REFERENCE: &str = "
     CREATE TABLE seen_events (event_id TEXT PRIMARY KEY, first_seen_ts TEXT NOT NULL, last_seen_ts TEXT NOT NULL);
     INSERT INTO seen_events VALUES

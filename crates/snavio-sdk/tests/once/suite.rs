@@ -1,4 +1,4 @@
-//! What a consumer's claims must do, on whichever database.
+//! The suite for a consumer's claims, for each database.
 
 use snavio_sdk::once::{Once, OnceError};
 
@@ -120,7 +120,7 @@ pub(crate) async fn a_result_that_is_too_long_rolls_back(consumer: impl Consumer
 
 pub(crate) async fn claims_are_forgotten_after_their_time_and_not_before(consumer: impl Consumer) {
     consumer.once(delivery("id-1"), Then::Leave(None)).await.unwrap();
-    // More than one transaction takes, and of another consumer too.
+    // More claims than one transaction deletes, for this consumer and for another one.
     let old = "WITH RECURSIVE old (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM old WHERE n < 4500)
         INSERT INTO snavio_claim (consumer, tenant, message_id, source, hash, done_at)";
     consumer

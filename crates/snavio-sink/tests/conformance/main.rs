@@ -1,4 +1,4 @@
-//! HTTP push and the HTTP processor do what every sink must.
+//! HTTP push and the HTTP processor pass the suite of every sink.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -16,10 +16,10 @@ use tokio::net::TcpListener;
 
 use crate::server::{Act, Server};
 
-/// More than anything here takes.
+/// Longer than anything in these tests takes.
 const AMPLE: Duration = Duration::from_secs(30);
 
-/// Over HTTP, where the message's id has this header.
+/// A sink over HTTP that sends the message's id in this header.
 struct Http {
     id_header: &'static str,
     sink: fn(&[Network]) -> Arc<dyn Sink>,
@@ -94,7 +94,7 @@ impl Receiver for Listening {
     async fn next(&mut self) -> Taken {
         let request = self.server.request().await;
         let header = |name: &str| {
-            let value = request.head.lines().find_map(|it| it.strip_prefix(name)?.strip_prefix(": "));
+            let value = request.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
             value.unwrap_or_default().to_owned()
         };
         Taken {

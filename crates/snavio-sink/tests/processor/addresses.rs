@@ -1,4 +1,4 @@
-//! Addresses that must not be called, in all their disguises (QUA-6).
+//! Addresses that the sink must not call, in all notations that lead to them (QUA-6).
 
 use snavio_sink::{HttpProcessor, Network, Sink};
 
@@ -53,7 +53,8 @@ async fn nothing_is_sent_to_where_nobody_outside_could_send_it() {
     assert!(server.is_quiet() && server.connections() == 0, "not even connected to");
 }
 
-/// QUA-6: what a name stands for inside is not told to those who may be asking for just that.
+/// QUA-6: the refusal does not reveal the private address behind a name, because the caller may be probing
+/// for it.
 #[tokio::test]
 async fn who_names_an_address_does_not_learn_what_it_stands_for() {
     let strict = HttpProcessor::new(&[]).unwrap();
@@ -71,7 +72,7 @@ async fn what_an_operator_allows_is_called_and_nothing_beside_it() {
     let mut server = Server::start(Act::answer("200 OK", "", "{}")).await;
     assert_eq!(told(&processor().send(call(&server.url())).await), "done 200 -");
     server.request().await;
-    let both = ["127.0.0.0/8", "::1"].map(|it| Network::parse(it).unwrap());
+    let both = ["127.0.0.0/8", "::1"].map(|network| Network::parse(network).unwrap());
     let by_name = format!("http://localhost:{}/", server.address.port());
     assert_eq!(told(&HttpProcessor::new(&both).unwrap().send(call(&by_name)).await), "done 200 -");
     server.request().await;

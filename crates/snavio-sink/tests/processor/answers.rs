@@ -1,4 +1,4 @@
-//! What a processor answers, and what is made of it.
+//! How the sink turns the answers of a processor into endings.
 
 use snavio_model::limits::ANSWER_BYTES_MAX;
 use snavio_model::processing::Ending;
@@ -105,14 +105,14 @@ async fn a_redirect_is_an_answer_and_not_followed() {
     assert!(other.is_quiet() && other.connections() == 0);
 }
 
-/// The beginning of an answer in pieces that is one byte too long.
+/// The beginning of a chunked answer that is one byte too long.
 fn too_long(status: &str, headers: &str) -> String {
     let head = format!("HTTP/1.1 {status}\r\n{headers}Transfer-Encoding: chunked\r\n\r\n");
     let longest = "x".repeat(ANSWER_BYTES_MAX);
     format!("{head}{:x}\r\n{longest}\r\n1\r\nx\r\n", longest.len())
 }
 
-/// CLM-5, CLM-9: the effect is there, and a second attempt would be answered as long.
+/// CLM-5, CLM-9: the effect has happened, and a second attempt would get an answer of the same length.
 #[tokio::test]
 async fn what_is_done_is_done_however_long_the_answer() {
     let processor = processor();
@@ -133,7 +133,7 @@ async fn what_is_done_is_done_however_long_the_answer() {
     }
 }
 
-/// CLM-6, CLM-7: also of what is not done the status says so.
+/// CLM-6, CLM-7: the status of a failure counts too, whatever the length of its answer.
 #[tokio::test]
 async fn a_status_counts_however_long_the_answer() {
     let processor = processor();
@@ -148,13 +148,13 @@ async fn a_status_counts_however_long_the_answer() {
     }
 }
 
-/// QUA-6: no more is read than is kept, and nothing is waited for that is not.
+/// QUA-6: the sink reads no more than it keeps, and does not wait for the rest.
 #[tokio::test]
 async fn an_answer_without_an_end_is_hung_up_on() {
     let processor = processor();
-    // It says how long it is, and then nothing: there is nothing to wait for.
+    // The server sends the length and then nothing. The sink has nothing to wait for.
     let silent = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", ANSWER_BYTES_MAX + 1);
-    // A byte too many has come, and the end never does.
+    // The server sends one byte too many, and never ends.
     for act in [Act::Say(silent), Act::Say(too_long("200 OK", "")), Act::Pour("200 OK")] {
         let mut server = Server::start(act).await;
         let began = Instant::now();
@@ -169,7 +169,7 @@ async fn an_answer_without_an_end_is_hung_up_on() {
     assert!(poured < 64 * ANSWER_BYTES_MAX, "what the two machines hold, and not {poured} bytes");
 }
 
-/// CLM-9: the effect is there without it, and another attempt would not bring it.
+/// CLM-9: the effect has happened without a reference, and another attempt would not yield one.
 #[tokio::test]
 async fn what_is_done_without_a_reference_is_done_and_says_so() {
     let without = "the processor answered 200 without a reference under /reference: no text or number of 1 to 256 \
@@ -201,7 +201,7 @@ async fn calls_that_follow_each_other_share_a_connection() {
     assert_eq!(server.connections(), 1);
 }
 
-/// CLM-1: whoever reads a header takes spaces off its ends, and two ids would be one.
+/// CLM-1: a reader of a header strips spaces from its ends, so two ids would become one.
 #[tokio::test]
 async fn an_id_that_a_header_cannot_carry_is_not_sent_as_another() {
     let mut server = Server::start(Act::answer("200 OK", "", "{}")).await;

@@ -1,4 +1,4 @@
-//! What goes wrong, and whether it may have been done all the same (CLM-7).
+//! Faults of a call, and whether the processor may still have done the work (CLM-7).
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use crate::server::{Act, Server};
 use crate::{call, processor, told};
 
-/// For calls that must run out of time.
+/// The timeout of calls that must time out.
 const SHORT: Duration = Duration::from_millis(300);
 
 /// CLM-7
@@ -22,7 +22,8 @@ async fn what_was_sent_and_not_answered_in_time_may_have_been_done() {
     assert_eq!(server.request().await.body, r#"{"amount":"10.00"}"#, "it was read");
 }
 
-/// CLM-7: it is in the buffers of the two machines, and nobody knows how far it came.
+/// CLM-7: the request is in the buffers of the two machines, so the caller cannot know how much of it
+/// arrived.
 #[tokio::test]
 async fn what_was_sent_and_not_read_in_time_may_be_done_later() {
     let mut server = Server::start(Act::Ignore).await;
@@ -79,14 +80,14 @@ async fn a_processor_that_is_not_there_was_sent_nothing() {
     assert!(told_of_no_name.starts_with(says), "{told_of_no_name}");
 }
 
-/// CLM-6: the time of the whole call is up before there is a connection.
+/// CLM-6: the timeout of the whole call ends before there is a connection.
 #[tokio::test]
 async fn a_processor_that_does_not_take_connections_in_time_was_sent_nothing() {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = socket.listen(1).unwrap();
     let address = listener.local_addr().unwrap();
-    // Nobody accepts them: after the first few the kernel takes no more.
+    // The test accepts no connection, so the kernel stops taking them after the first few.
     let mut waiting = Vec::new();
     while let Ok(connected) = tokio::time::timeout(SHORT, TcpStream::connect(address)).await {
         waiting.push(connected.unwrap());

@@ -1,4 +1,4 @@
-//! HTTP push: what a receiver is sent, and what is made of what it says (DLV-1, DLV-4).
+//! HTTP push: the request that a receiver gets, and how the sink judges its answer (DLV-1, DLV-4).
 
 use snavio_model::breaker::Presence;
 use snavio_model::processing::{Called, Ending};
@@ -7,12 +7,12 @@ use snavio_sink::{Call, HttpPush, Network, Sink};
 use crate::server::{Act, Server};
 use crate::{call, told};
 
-/// A push that may call this machine.
+/// A push sink that may call this machine.
 fn push() -> HttpPush {
     HttpPush::new(&[Network::parse("127.0.0.0/8").unwrap()]).unwrap()
 }
 
-/// With the headers that a signature has.
+/// A call with the headers of a signature.
 fn signed(url: &str) -> Call {
     let mut call = call(url);
     let headers = [("webhook-timestamp", "1794731400"), ("webhook-signature", "v1,xyz"), ("ce-id", "7")];
@@ -72,7 +72,7 @@ async fn a_status_says_whether_it_is_taken_and_whether_anybody_is_there() {
     }
 }
 
-/// QUA-6: also one to where it may not call, which is told as what it is.
+/// QUA-6: the sink reports a redirect as a redirect, also one to an address that it must not call.
 #[tokio::test]
 async fn a_redirect_is_a_failure_and_not_followed() {
     let other = Server::start(Act::answer("200 OK", "", "{}")).await;
@@ -85,7 +85,8 @@ async fn a_redirect_is_a_failure_and_not_followed() {
     assert_eq!(other.connections(), 0);
 }
 
-/// DLV-4: a receiver has taken it when it says so, whatever becomes of the rest of its answer.
+/// DLV-4: the status alone says that the receiver has accepted the message, whatever happens to the rest of
+/// the answer.
 #[tokio::test]
 async fn what_was_taken_is_done_though_the_rest_of_the_answer_is_lost() {
     let begun = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nthank";

@@ -1,4 +1,4 @@
-//! A server that does as it is told with each request, good or bad, and hands on what it has read.
+//! A server that treats each request as the test says, and passes on the requests that it has read.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,31 +10,30 @@ use tokio::sync::mpsc;
 
 use crate::AMPLE;
 
-/// What is done with a request.
+/// How the server treats a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Act {
-    /// Answered with these bytes, and the connection is kept.
+    /// Answers with these bytes, and keeps the connection.
     Say(String),
-    /// Answered with these bytes, and the connection is reset.
+    /// Answers with these bytes, and resets the connection.
     SayAndReset(String),
-    /// Answered with this status and a body that goes on until the client hangs up.
+    /// Answers with this status, and a body that goes on until the client hangs up.
     Pour(&'static str),
-    /// Read, and never answered.
+    /// Reads the request, and never answers.
     Hang,
-    /// Read, and hung up on.
+    /// Reads the request, and closes the connection.
     HangUp,
-    /// Not even read.
+    /// Does not read the request.
     Ignore,
 }
 
 impl Act {
-    /// An answer with a status line, headers and a body.
+    /// Responds with a status line, headers and a body.
     pub(crate) fn answer(status: &str, headers: &str, body: &str) -> Self {
         Self::Say(format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\n\r\n{body}", body.len()))
     }
 }
 
-/// A request as it came.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) head: String,
@@ -70,22 +69,22 @@ impl Server {
         format!("http://{}/post?x=1", self.address)
     }
 
-    /// The next request that was read.
+    /// Returns the next request that the server has read.
     pub(crate) async fn request(&mut self) -> Request {
         tokio::time::timeout(AMPLE, self.requests.recv()).await.expect("a request comes").unwrap()
     }
 
-    /// Whether no request was read that was not asked for.
+    /// Returns true if the server has read no further request.
     pub(crate) fn is_quiet(&mut self) -> bool {
         self.requests.try_recv().is_err()
     }
 
-    /// How much of an endless answer was taken before the client hung up.
+    /// Returns how many bytes of an endless answer the client took before it hung up.
     pub(crate) async fn poured(mut self) -> usize {
         tokio::time::timeout(AMPLE, self.poured.recv()).await.expect("it is hung up on").unwrap()
     }
 
-    /// How often it was connected to.
+    /// Returns the number of connections so far.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
@@ -116,7 +115,7 @@ async fn serve(
     }
 }
 
-/// Answers without an end; says how much of that was taken.
+/// Answers without an end, and returns the number of bytes that the client took.
 async fn pour(stream: &mut TcpStream, status: &str) -> usize {
     let head = format!("HTTP/1.1 {status}\r\nTransfer-Encoding: chunked\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
@@ -127,11 +126,11 @@ async fn pour(stream: &mut TcpStream, status: &str) -> usize {
     taken
 }
 
-/// A whole request, or none when the client hung up or speaks something else.
+/// Reads a whole request. Returns `None` if the client hung up or speaks another protocol.
 async fn read(stream: &mut TcpStream) -> Option<Request> {
     let mut bytes = Vec::new();
     loop {
-        if let Some(end) = bytes.windows(4).position(|it| it == b"\r\n\r\n") {
+        if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
             let head = std::str::from_utf8(&bytes[..end]).ok()?;
             let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
             let body = &bytes[end + 4..];

@@ -1,5 +1,6 @@
-//! What is kept for years: moved when it has cooled, deleted on the record when its time is over, held and erased
-//! (CLM-15 to CLM-18). Objects are in memory here; the stores do not know where they are.
+//! Retention of claims that are kept for years (CLM-15 to CLM-18): they move to the archive once they are no
+//! longer hot, an audited sweep deletes them when they expire, and holds and erasures apply. The tests keep
+//! objects in memory; a store does not know where objects are.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,10 +23,10 @@ use crate::{Cooled, Erasure, NewHold, NewSegment, Received, Report, Store};
 
 pub(super) const DAY: i64 = 86_400;
 
-/// Objects as an archive would have them.
+/// The objects of an archive by their keys.
 pub(super) type Shelf = BTreeMap<String, Vec<u8>>;
 
-/// A message that was posted, with answer 1, on day 0.
+/// Posts a message on day 0 and completes it with answer 1.
 pub(super) async fn posted(store: &dyn Store, id: &str) -> Received {
     let work = take_up(store, id, 0).await;
     finish(store, completed(receipt(&work), "1"), 1).await;
@@ -42,17 +43,18 @@ async fn cooled(store: &dyn Store, day: i64) -> Vec<Record> {
     records
 }
 
-/// Writes records on the shelf and begins their segment.
+/// Writes records as a segment on the shelf and begins the segment in the store.
 async fn write(store: &dyn Store, shelf: &mut Shelf, records: &[Record], day: i64) -> Vec<(Record, Pointer)> {
     let written = segment::write(records).expect("there is something to write");
-    let expires_at = records.iter().flat_map(|it| &it.claims).map(|it| it.expires_at).max().expect("claims");
+    let expires_at =
+        records.iter().flat_map(|record| &record.claims).map(|claim| claim.expires_at).max().expect("claims");
     let new = NewSegment { object: written.key.clone(), records: records.len(), expires_at };
     assert!(store.begin_segment(new, at(day * DAY)).await.expect("it begins"));
     shelf.insert(written.key, written.text);
     records.iter().cloned().zip(written.pointers).collect()
 }
 
-/// Moves all that has cooled.
+/// Moves everything that has cooled into one segment.
 pub(super) async fn archive(store: &dyn Store, shelf: &mut Shelf, day: i64) -> usize {
     let records = cooled(store, day).await;
     if records.is_empty() {
@@ -62,7 +64,7 @@ pub(super) async fn archive(store: &dyn Store, shelf: &mut Shelf, day: i64) -> u
     store.moved(written, at(day * DAY)).await.expect("it moves")
 }
 
-/// The record that a claim points to.
+/// Reads the record that a claim points to.
 pub(super) async fn archived(store: &dyn Store, shelf: &Shelf, id: &str, day: i64) -> Record {
     let claim = claim(store, id, day * DAY).await;
     let pointer = claim.pointer().expect("it is archived").expect("it points somewhere").record;
@@ -75,7 +77,7 @@ pub(super) fn saying(what: u8, id: &str, day: i64) -> Intake {
     intake
 }
 
-/// What becomes of an id that comes again, with the same content and with another.
+/// Sends an id again, with the same content and with different content, and returns both outcomes.
 async fn again(store: &dyn Store, id: &str, day: i64) -> (Outcome, Outcome) {
     let now = at(day * DAY);
     let same = settle(store, vec![saying(9, id, day)], now).await[0].outcomes[0];
@@ -123,7 +125,7 @@ pub async fn an_archived_id_is_still_known_and_compared(store: &Arc<dyn Store>) 
     assert_eq!((conflicts.len(), conflicts[0].count, conflicts[0].original), (1, 3, message_of(&work)));
 }
 
-/// A delivery has the number after its message's.
+/// A delivery has the serial after that of its message.
 fn message_of(work: &Received) -> Serial {
     Serial(work.delivery_id.0 - 1)
 }
@@ -141,7 +143,8 @@ pub async fn what_is_not_over_or_still_needed_is_not_moved(store: &Arc<dyn Store
     assert!(matches!(other, Outcome::Conflict { .. }));
     posted(&**store, "plain").await;
     settle_one(&**store, "waits", &book(), at(0)).await;
-    let ids = |records: &[Record]| records.iter().map(|it| it.message.id.to_string()).collect::<Vec<_>>();
+    let ids =
+        |records: &[Record]| records.iter().map(|record| record.message.id.to_string()).collect::<Vec<_>>();
     assert_eq!(ids(&cooled(&**store, later).await), ["plain"]);
 
     let conflict = store.conflicts_of(&id_key("disputed"), None).await.expect("they are listed")[0].id;
@@ -157,7 +160,7 @@ pub async fn what_is_not_over_or_still_needed_is_not_moved(store: &Arc<dyn Store
     assert_eq!(ids(&cooled(&**store, later).await), ["disputed", "plain"], "once it is resolved");
 }
 
-/// CLM-18: whoever crashed after the object was written, and two who move at once.
+/// CLM-18: one archiver crashes after it wrote the object, and two archivers move at the same time.
 pub async fn what_is_moved_twice_moves_once(store: &Arc<dyn Store>) {
     let mut shelf = Shelf::new();
     for id in ["a", "b"] {
@@ -180,7 +183,7 @@ pub async fn what_is_moved_twice_moves_once(store: &Arc<dyn Store>) {
     );
 }
 
-/// CLM-15, CLM-18: an id that was sent to two destinations, in a message each.
+/// CLM-15, CLM-18: an id was sent to two destinations, in one message each.
 pub async fn messages_that_share_an_id_move_once_and_each_by_itself(store: &Arc<dyn Store>) {
     let mut shelf = Shelf::new();
     let mut other = book().route.clone();
@@ -201,8 +204,10 @@ pub async fn messages_that_share_an_id_move_once_and_each_by_itself(store: &Arc<
     }
     let claims = async |id| store.claims_of(&id_key(id), at(401 * DAY)).await.expect("they are looked up");
     let records = cooled(&**store, 401).await;
-    let of = |record: &Record| record.claims.iter().map(|it| it.destination.to_string()).collect::<Vec<_>>();
-    let mut found: Vec<_> = records.iter().map(|it| (it.message.id.to_string(), of(it))).collect();
+    let of =
+        |record: &Record| record.claims.iter().map(|claim| claim.destination.to_string()).collect::<Vec<_>>();
+    let mut found: Vec<_> =
+        records.iter().map(|record| (record.message.id.to_string(), of(record))).collect();
     found.sort();
     let one = |id: &str, destination: &str| (id.to_owned(), vec![destination.to_owned()]);
     let expected = [one("a", "acme/bot:book"), one("a", "acme/bot:note"), one("b", "acme/bot:book")];
@@ -229,7 +234,7 @@ pub async fn messages_that_share_an_id_move_once_and_each_by_itself(store: &Arc<
     }
 }
 
-/// CLM-18: nothing is deleted unless what is pointed to is what is here.
+/// CLM-18: the store deletes a message only if it equals the record that its claim will point to.
 pub async fn what_differs_from_what_was_written_stays(store: &Arc<dyn Store>) {
     let mut shelf = Shelf::new();
     posted(&**store, "a").await;
@@ -247,7 +252,7 @@ pub async fn what_differs_from_what_was_written_stays(store: &Arc<dyn Store>) {
     assert_eq!((count(&**store).await, claim(&**store, "a", 401 * DAY).await.archive), (1, None));
 }
 
-/// CLM-18: an object that was written and never pointed to, and one whose claims are over.
+/// CLM-18: an object that was written and never pointed to, and an object whose claims have expired.
 pub async fn a_segment_ends_when_nothing_points_to_it_any_more(store: &Arc<dyn Store>) {
     let mut shelf = Shelf::new();
     posted(&**store, "a").await;
@@ -298,7 +303,7 @@ pub async fn what_is_over_goes_with_its_message_and_answer_on_the_record(store: 
     assert_eq!(count(&**store).await, 0);
     assert_eq!(store.answer(work.delivery_id).await.expect("it is asked"), None);
     let entries = store.audit(Serial(0), 100).await.expect("the record is read");
-    let entry = entries.iter().find(|it| it.action == "claims.expire").expect("it is on record");
+    let entry = entries.iter().find(|entry| entry.action == "claims.expire").expect("it is on record");
     assert_eq!((entry.object.as_str(), entry.act.at), ("2 claims", at(2558 * DAY)));
     for words in [r#""a" of acme at acme/bot:book"#, r#""b" of acme"#, "1 messages and 1 answers"] {
         assert!(entry.outcome.contains(words), "{}", entry.outcome);
@@ -306,14 +311,14 @@ pub async fn what_is_over_goes_with_its_message_and_answer_on_the_record(store: 
     assert!(queued(settle_one(&**store, "a", &book(), at(2558 * DAY)).await).is_some(), "the id is free");
 }
 
-/// CLM-18: also where nobody has swept yet when an id is used again.
+/// CLM-18: this holds also if the id is used again before a sweep has deleted its old claim.
 pub async fn an_id_that_is_used_again_after_its_time_is_on_the_record(store: &Arc<dyn Store>) {
     posted(&**store, "a").await;
     assert!(queued(settle_one(&**store, "a", &book(), at(2558 * DAY)).await).is_some());
     let entries = store.audit(Serial(0), 100).await.expect("the record is read");
-    let entries: Vec<_> = entries.iter().filter(|it| it.action == "claims.expire").collect();
+    let entries: Vec<_> = entries.iter().filter(|entry| entry.action == "claims.expire").collect();
     let told = r#"their time was over: "a" of acme at acme/bot:book; with them 1 messages and 1 answers"#;
-    assert_eq!(entries.iter().map(|it| it.outcome.as_str()).collect::<Vec<_>>(), [told]);
+    assert_eq!(entries.iter().map(|entry| entry.outcome.as_str()).collect::<Vec<_>>(), [told]);
     assert_eq!(count(&**store).await, 1, "the old message is gone, the new one is there");
 }
 
@@ -343,9 +348,9 @@ pub async fn what_is_held_is_not_deleted_until_the_hold_is_lifted(store: &Arc<dy
             store.erase(&id_key(id), Vec::new(), None, act("asked for", at(3))).await.expect("it answers");
         assert_eq!(erasure, Erasure::Held(hold.id));
         let lifted = store.lift_hold(hold.id, act("it is over", at(4))).await.expect("it lifts");
-        assert_eq!(lifted.and_then(|it| it.lifted).map(|it| it.why).as_deref(), Some("it is over"));
+        assert_eq!(lifted.and_then(|hold| hold.lifted).map(|act| act.why).as_deref(), Some("it is over"));
         let again = store.lift_hold(hold.id, act("again", at(5))).await.expect("it answers");
-        assert_eq!(again.and_then(|it| it.lifted).map(|it| it.at), Some(at(4)), "it was lifted before");
+        assert_eq!(again.and_then(|hold| hold.lifted).map(|act| act.at), Some(at(4)), "it was lifted before");
         store.lift_hold(other.id, act("", at(4))).await.expect("it lifts");
         store.sweep(over).await.expect("it sweeps");
         assert_eq!(count(&**store).await, before, "{id} is gone");
@@ -414,7 +419,9 @@ pub async fn what_is_archived_is_erased_by_writing_its_segment_again(store: &Arc
     assert_eq!(blind, Erasure::Moved, "what is in the archive must be written again first");
     let records = segment::read(&old, &text).expect("it is read");
     let before = segment::write(&records).expect("a segment").pointers;
-    let erased = |it: Record| if it.message.id.as_str() == "a" { it.erased(at(402 * DAY)) } else { it };
+    let erased = |record: Record| {
+        if record.message.id.as_str() == "a" { record.erased(at(402 * DAY)) } else { record }
+    };
     let records: Vec<_> = records.into_iter().map(erased).collect();
     let after = write(&**store, &mut shelf, &records, 402).await.into_iter().map(|(_, pointer)| pointer);
     let rewritten: Vec<_> = before.into_iter().zip(after).collect();
@@ -435,7 +442,8 @@ pub async fn what_is_archived_is_erased_by_writing_its_segment_again(store: &Arc
     assert!(matches!(other, Outcome::Conflict { .. }));
 }
 
-/// CLM-18: what is left over of a move that was interrupted, or of what changed meanwhile, is known to be.
+/// CLM-18: the store knows the objects that an interrupted move left behind, and those with records that
+/// changed meanwhile.
 pub async fn a_segment_that_is_pointed_to_in_part_is_loose_until_it_is_written_again(store: &Arc<dyn Store>) {
     let mut shelf = Shelf::new();
     for id in ["a", "b", "c"] {
@@ -471,7 +479,7 @@ async fn ending(store: &dyn Store, object: &str) -> bool {
     store.is_ending(object).await.expect("it tells")
 }
 
-/// CLM-18: whoever writes a segment again may be late.
+/// CLM-18: an archiver that rewrites a segment may come too late.
 pub async fn nothing_is_pointed_elsewhere_if_something_would_be_left_behind(store: &Arc<dyn Store>) {
     let mut shelf = Shelf::new();
     for id in ["a", "b"] {
@@ -497,7 +505,7 @@ pub async fn nothing_is_pointed_elsewhere_if_something_would_be_left_behind(stor
     assert!(store.loose_segments("", 10).await.expect("it looks").is_empty());
 }
 
-/// CLM-18: an object that came after its row was gone, and one of which nothing was as it was written.
+/// CLM-18: one object was written after its row was deleted, and in another no message was as it was written.
 pub async fn an_object_that_nothing_points_to_ends_at_once(store: &Arc<dyn Store>) {
     let mut shelf = Shelf::new();
     posted(&**store, "a").await;
@@ -512,7 +520,8 @@ pub async fn an_object_that_nothing_points_to_ends_at_once(store: &Arc<dyn Store
     assert!(ending(&**store, &object).await, "whoever was late has written it again");
 }
 
-/// CLM-17: whether there is an answer in the archive is known without it, wherever it is written again.
+/// CLM-17: the claim says whether the archive has a stored response, also after its segment was rewritten.
+/// The store need not read the archive.
 pub async fn what_was_answered_is_beside_the_pointer(store: &Arc<dyn Store>) {
     let mut shelf = Shelf::new();
     posted(&**store, "a").await;
@@ -536,7 +545,7 @@ pub async fn what_was_answered_is_beside_the_pointer(store: &Arc<dyn Store>) {
     assert_eq!(beside("b").await, ClaimPointer { record: other, answered: Answered::No });
 }
 
-/// TEL-4: who reads telemetry goes on where it was, though messages before it are gone.
+/// TEL-4: a reader of telemetry continues from its position although messages before it are gone.
 pub async fn telemetry_goes_on_after_messages_were_moved(store: &Arc<dyn Store>) {
     let mut shelf = Shelf::new();
     for id in ["a", "b"] {

@@ -1,4 +1,5 @@
-//! Conflicts: an id never means two things, and where it was meant to, both are on record (CLM-1, CLM-8, CLM-12).
+//! Conflicts: an id never has two contents. If different content comes under an id, both contents are on
+//! record (CLM-1, CLM-8, CLM-12).
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ fn post() -> Arc<BoundRoute> {
     route("post", ClaimPolicy::ledger())
 }
 
-/// A message of this id that says something.
+/// A message of this id whose content depends on `content`.
 fn saying(what: u8, id: &str, now: Timestamp) -> Intake {
     let it = intake(id, &post(), now);
     let payload = Bytes::from(format!(r#"{{"amount":{what}}}"#));
@@ -41,7 +42,7 @@ async fn settle_saying(store: &dyn Store, what: u8, id: &str, now: Timestamp) ->
     settle(store, vec![saying(what, id, now)], now).await[0].outcomes[0]
 }
 
-/// CLM-8: in one batch and over batches; record, dead letter, audit and alert are one commit.
+/// CLM-8: in one batch and over batches. Conflict record, dead letter, audit entry and alert are one commit.
 pub async fn both_contents_are_on_record_and_the_first_stands(store: &Arc<dyn Store>) {
     let batch = vec![saying(1, "a", at(0)), saying(2, "a", at(0)), saying(1, "a", at(0))];
     let settled = settle(&**store, batch, at(0)).await;
@@ -54,41 +55,48 @@ pub async fn both_contents_are_on_record_and_the_first_stands(store: &Arc<dyn St
     assert_eq!(settle_saying(&**store, 1, "a", at(7)).await, Outcome::Duplicate { first_seen_at: at(0) });
 
     let listed = store.conflicts(Some("acme"), None, Serial(0), 10).await.expect("they are listed");
-    let told: Vec<_> = listed.iter().map(|it| (it.id, it.hash.0[0], it.place, it.count)).collect();
+    let told: Vec<_> = listed
+        .iter()
+        .map(|conflict| (conflict.id, conflict.hash.0[0], conflict.place, conflict.count))
+        .collect();
     assert_eq!(told, [(first, 2, 1, 2), (other, 3, 2, 1)]);
     assert_eq!(listed[0].last_seen_at, at(5));
     assert!(store.conflicts(Some("zeta"), None, Serial(0), 10).await.expect("they are listed").is_empty());
     assert_eq!(store.open_conflicts().await.expect("they are counted"), 2);
     let stored = store.conflict(first).await.expect("it is read").expect("it is there");
-    let says = |it: &Option<crate::LoggedMessage>| it.as_ref().map(|it| it.message.payload.clone());
+    let says =
+        |logged: &Option<crate::LoggedMessage>| logged.as_ref().map(|logged| logged.message.payload.clone());
     assert_eq!(says(&stored.original).as_deref(), Some(&br#"{"amount":1}"#[..]));
     assert_eq!(says(&stored.conflicting).as_deref(), Some(&br#"{"amount":2}"#[..]));
-    assert_eq!((stored.original.map(|it| it.path), stored.of_source), (Some(Path::Slow), 3));
+    assert_eq!((stored.original.map(|logged| logged.path), stored.of_source), (Some(Path::Slow), 3));
 
     let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they are listed");
-    let told: Vec<_> = letters.iter().map(|it| (it.letter.delivery.id, it.letter.reason)).collect();
+    let told: Vec<_> = letters
+        .iter()
+        .map(|dead_letter| (dead_letter.letter.delivery.id, dead_letter.letter.reason))
+        .collect();
     let refs = [listed[0].dead_letter, listed[1].dead_letter].map(|id| (id, DeadReason::Conflict));
     assert_eq!(told, refs);
     let deeds = store.audit(Serial(0), 10).await.expect("it is read");
-    let opened: Vec<_> = deeds.iter().filter(|it| it.action == "conflict.open").collect();
+    let opened: Vec<_> = deeds.iter().filter(|entry| entry.action == "conflict.open").collect();
     assert_eq!(
-        opened.iter().map(|it| it.object.clone()).collect::<Vec<_>>(),
-        [first, other].map(|it| it.to_string())
+        opened.iter().map(|entry| entry.object.clone()).collect::<Vec<_>>(),
+        [first, other].map(|conflict| conflict.to_string())
     );
     let records = store.telemetry("acme", Serial(0), 100).await.expect("it is read");
-    let count = |kind: &str| records.iter().filter(|it| it.kind == kind).count();
+    let count = |kind: &str| records.iter().filter(|record| record.kind == kind).count();
     assert_eq!((count("snavio.claim.conflict"), count("snavio.command.delivered")), (2, 1));
-    // Nothing of it is dispatched, now or ever.
+    // The store dispatches no conflicting content, also not after a redrive.
     assert_eq!(ids(&receive(&**store, "post", 30, at(9)).await), ["a"]);
     let act = Act { who: "anna".into(), why: String::new(), at: at(9) };
-    let dead = letters.iter().map(|it| it.letter.delivery.id).collect();
+    let dead = letters.iter().map(|dead_letter| dead_letter.letter.delivery.id).collect();
     let redriven = store.redrive("acme", dead, act).await.expect("it answers");
     assert!(redriven.back.is_empty(), "{redriven:?}");
     let uses = store.uses("acme", Serial(i64::MAX), 10).await.expect("it is read");
     assert_eq!(uses.len(), 1, "what was not dispatched was no use of a permission");
 }
 
-/// CLM-1: one content for all destinations, whoever comes first; another service has no business with the id.
+/// CLM-1: all destinations share one content, in any order of arrival. Another service cannot use the id.
 pub async fn an_id_means_one_thing_wherever_it_goes(store: &Arc<dyn Store>) {
     let book = route("book", ClaimPolicy::Event { keep_seconds: 86_400, answers: false });
     settle_saying(&**store, 1, "a", at(0)).await;
@@ -111,12 +119,15 @@ pub async fn an_id_means_one_thing_wherever_it_goes(store: &Arc<dyn Store>) {
     assert_eq!(conflict_of(settled[2].outcomes[0]), conflict);
     let stored = store.conflict(conflict).await.expect("it is read").expect("it is there");
     assert_eq!((stored.conflict.source.as_str(), stored.conflict.count), ("acme/shop", 2));
-    assert_eq!(stored.conflicting.map(|it| it.message.source.to_string()).as_deref(), Some("acme/shop"));
-    // Policies that do not compare go on as they did.
+    assert_eq!(
+        stored.conflicting.map(|logged| logged.message.source.to_string()).as_deref(),
+        Some("acme/shop")
+    );
+    // Policies that do not compare content dispatch it.
     assert!(queued(settle_one(&**store, "a", &super::samples::pay(), at(2)).await).is_some());
 }
 
-/// CLM-8: 20 different contents under one id at once: one is dispatched, 19 are conflicts.
+/// CLM-8: 20 different contents come under one id at once. One is dispatched, and 19 are conflicts.
 pub async fn of_many_racing_contents_one_wins_and_the_others_are_conflicts(store: &Arc<dyn Store>) {
     let tasks: Vec<_> = (1..=20)
         .map(|what| {
@@ -135,12 +146,13 @@ pub async fn of_many_racing_contents_one_wins_and_the_others_are_conflicts(store
     conflicts.dedup();
     assert_eq!((won, conflicts.len()), (1, 19));
     let listed = store.conflicts(None, None, Serial(0), 100).await.expect("they are listed");
-    let mut places: Vec<_> = listed.iter().map(|it| it.place).collect();
+    let mut places: Vec<_> = listed.iter().map(|conflict| conflict.place).collect();
     places.sort_unstable();
     assert_eq!(places, (1..=19).collect::<Vec<u32>>(), "each has a place of its own");
 }
 
-/// CLM-12, CLM-13: only the moves of the contract, each on the record; of two at once one wins.
+/// CLM-12, CLM-13: only the moves of the contract are possible, and each is audited. If two people resolve at
+/// once, one wins.
 pub async fn a_conflict_is_triaged_and_resolved_once(store: &Arc<dyn Store>) {
     settle_saying(&**store, 1, "a", at(0)).await;
     let id = conflict_of(settle_saying(&**store, 2, "a", at(0)).await);
@@ -158,7 +170,7 @@ pub async fn a_conflict_is_triaged_and_resolved_once(store: &Arc<dyn Store>) {
         moved(to(ConflictState::ResolvedAcceptOriginal, None), "anna"),
         moved(to(ConflictState::ResolvedAcceptNew, Some("b")), "ben"),
     );
-    let won = [&one, &other].iter().filter(|it| matches!(it, Some(Ok(_)))).count();
+    let won = [&one, &other].iter().filter(|moved| matches!(moved, Some(Ok(_)))).count();
     assert_eq!(won, 1, "{one:?} {other:?}");
     assert_eq!(store.open_conflicts().await.expect("they are counted"), 0);
     assert!(
@@ -169,8 +181,11 @@ pub async fn a_conflict_is_triaged_and_resolved_once(store: &Arc<dyn Store>) {
             .is_none()
     );
     let deeds = store.audit(Serial(0), 10).await.expect("it is read");
-    let moves: Vec<_> =
-        deeds.iter().filter(|it| it.action == "conflict.move").map(|it| it.outcome.as_str()).collect();
+    let moves: Vec<_> = deeds
+        .iter()
+        .filter(|entry| entry.action == "conflict.move")
+        .map(|entry| entry.outcome.as_str())
+        .collect();
     assert_eq!((moves.len(), moves[0]), (2, "TRIAGED"));
     let resolved = store.conflict(id).await.expect("it is read").expect("it is there").conflict;
     assert_eq!(resolved.notes.lines().count(), 2, "{}", resolved.notes);
@@ -179,7 +194,7 @@ pub async fn a_conflict_is_triaged_and_resolved_once(store: &Arc<dyn Store>) {
     assert!(open.is_empty());
 }
 
-/// CLM-13: one reversal makes up for one posting, also where several people name it at the same moment.
+/// CLM-13: a reversal corrects one posting, also if several people name it at the same moment.
 pub async fn of_conflicts_that_name_one_reversal_at_once_one_does(store: &Arc<dyn Store>) {
     let act = Act { who: "anna".to_owned(), why: "looked at".to_owned(), at: at(9) };
     let to = |to, compensating: Option<&str>| Move {
@@ -218,7 +233,8 @@ pub async fn of_conflicts_that_name_one_reversal_at_once_one_does(store: &Arc<dy
     assert_eq!(store.open_conflicts().await.expect("they are counted"), 9);
 }
 
-/// CLM-15, CLM-19: seven years on, and when they are over. What a conflict is about stays for as long as that is kept.
+/// CLM-15, CLM-19: the id is compared for seven years, and free when they end. If a conflict is about the id,
+/// its original stays for as long as the conflict is kept.
 pub async fn an_id_of_the_ledger_is_known_for_seven_years(store: &Arc<dyn Store>) {
     const DAY: i64 = 86_400;
     settle_saying(&**store, 1, "a", at(0)).await;
@@ -244,7 +260,7 @@ pub async fn an_id_of_the_ledger_is_known_for_seven_years(store: &Arc<dyn Store>
     );
 }
 
-/// CLM-8: an id that is free again, and met by two contents at once, while there are conflicts from before.
+/// CLM-8: an id has expired and has conflicts from before, and then two contents come at once.
 pub async fn an_id_that_is_free_again_has_its_conflicts_after_those_from_before(store: &Arc<dyn Store>) {
     let event = route("note", ClaimPolicy::Event { keep_seconds: 86_400, answers: false });
     let sent = |what: u8, now| Intake { destinations: vec![Arc::clone(&event)], ..saying(what, "a", now) };
@@ -257,7 +273,7 @@ pub async fn an_id_that_is_free_again_has_its_conflicts_after_those_from_before(
         assert_eq!(stored.conflict.place, place, "{stored:?}");
     }
     let listed = store.conflicts(None, None, Serial(0), 10).await.expect("they are listed");
-    assert_eq!(listed.iter().map(|it| it.count).sum::<u64>(), 3);
+    assert_eq!(listed.iter().map(|conflict| conflict.count).sum::<u64>(), 3);
 }
 
 /// A ledger route of another tenant.
@@ -266,7 +282,8 @@ fn zeta() -> Arc<BoundRoute> {
     Arc::new(BoundRoute::new(Route { target, ..post().route.clone() }))
 }
 
-/// CLM-8, CLM-18: whatever a sender disputes with itself, each tenant that must decide has a record of its own.
+/// CLM-8, CLM-18: a sender has many conflicts with itself. Each tenant that must decide still gets a record
+/// of its own.
 pub async fn each_tenant_that_must_decide_has_its_own_conflict(store: &Arc<dyn Store>) {
     let send = async |what, to: &Arc<BoundRoute>| {
         let sent = Intake { destinations: vec![Arc::clone(to)], ..saying(what, "a", at(1)) };
@@ -281,10 +298,13 @@ pub async fn each_tenant_that_must_decide_has_its_own_conflict(store: &Arc<dyn S
     let listed =
         async |owner| store.conflicts(Some(owner), None, Serial(0), 200).await.expect("they are listed");
     let of_zeta = listed("zeta").await;
-    let told: Vec<_> = of_zeta.iter().map(|it| (it.id, it.hash.0[0], it.place, it.count)).collect();
+    let told: Vec<_> = of_zeta
+        .iter()
+        .map(|conflict| (conflict.id, conflict.hash.0[0], conflict.place, conflict.count))
+        .collect();
     assert_eq!(told, [(second, 2, 101, 2), (other, 200, 102, 1)]);
     let of_acme = listed("acme").await;
-    assert_eq!((of_acme.len(), of_acme.iter().map(|it| it.count).sum::<u64>()), (100, 119));
+    assert_eq!((of_acme.len(), of_acme.iter().map(|conflict| conflict.count).sum::<u64>()), (100, 119));
     let letters = store.dead_letters("zeta", None, Serial(0), 10).await.expect("they are listed");
     assert_eq!(letters.len(), 2);
     let id = IdKey { id: MessageId::stored("a"), tenant: "acme".parse().expect("a tenant") };
@@ -293,13 +313,13 @@ pub async fn each_tenant_that_must_decide_has_its_own_conflict(store: &Arc<dyn S
     assert_eq!(erased, Erasure::Disputed(second));
 }
 
-/// CLM-8: an event for many is disputed before each tenant that compares it, once, in one commit.
+/// CLM-8: a conflict of an event is one commit, with one record for each tenant that compares content.
 pub async fn a_conflict_of_an_event_for_many_is_told_to_each_tenant(store: &Arc<dyn Store>) {
     let book = route("book", ClaimPolicy::ledger());
     let all = vec![post(), book, zeta(), route("notify", ClaimPolicy::None)];
     let sent = |what| Intake { destinations: all.clone(), ..saying(what, "a", at(1)) };
     let settled = settle(&**store, vec![sent(1)], at(1)).await;
-    assert!(settled[0].outcomes.iter().all(|it| queued(*it).is_some()), "{settled:?}");
+    assert!(settled[0].outcomes.iter().all(|outcome| queued(*outcome).is_some()), "{settled:?}");
     let settled = settle(&**store, vec![sent(2), sent(2), sent(3)], at(1)).await;
     assert_eq!(settled[0].outcomes, [settled[0].outcomes[0]; 4], "the answer names one of them");
     let again = conflict_of(settle(&**store, vec![sent(2)], at(2)).await[0].outcomes[0]);
@@ -307,11 +327,11 @@ pub async fn a_conflict_of_an_event_for_many_is_told_to_each_tenant(store: &Arc<
 
     for owner in ["acme", "zeta"] {
         let listed = store.conflicts(Some(owner), None, Serial(0), 10).await.expect("they are listed");
-        let told: Vec<_> = listed.iter().map(|it| (it.hash.0[0], it.count)).collect();
+        let told: Vec<_> = listed.iter().map(|conflict| (conflict.hash.0[0], conflict.count)).collect();
         assert_eq!(told, [(2, 3), (3, 1)], "{owner}: one record for all of its destinations");
         let letters = store.dead_letters(owner, None, Serial(0), 10).await.expect("they are listed");
-        let of: Vec<_> = letters.iter().map(|it| it.letter.conflict()).collect();
-        assert_eq!(of, listed.iter().map(|it| Some(it.id)).collect::<Vec<_>>());
+        let of: Vec<_> = letters.iter().map(|dead_letter| dead_letter.letter.conflict()).collect();
+        assert_eq!(of, listed.iter().map(|conflict| Some(conflict.id)).collect::<Vec<_>>());
         for (conflict, letter) in listed.iter().zip(&letters) {
             assert_eq!(letter.letter.delivery.id, conflict.dead_letter);
             let stored = store.conflict(conflict.id).await.expect("it is read").expect("it is there");
@@ -321,19 +341,23 @@ pub async fn a_conflict_of_an_event_for_many_is_told_to_each_tenant(store: &Arc<
             assert_eq!((says.domain_hash, says.payload), (conflict.hash, kept.payload));
         }
         let records = store.telemetry(owner, Serial(0), 100).await.expect("it is read");
-        assert_eq!(records.iter().filter(|it| it.kind == "snavio.claim.conflict").count(), 2, "{owner}");
-        // Each decides for itself.
+        assert_eq!(
+            records.iter().filter(|record| record.kind == "snavio.claim.conflict").count(),
+            2,
+            "{owner}"
+        );
+        // Each tenant decides for itself.
         let to = Move { to: ConflictState::Triaged, note: "seen".to_owned(), compensating: None };
         let act = Act { who: "anna".into(), why: "seen".into(), at: at(2) };
         let moved = store.move_conflict(listed[0].id, to, act).await.expect("it moves");
         assert_eq!(moved.expect("it is there").expect("it may").owner.as_str(), owner);
     }
     let deeds = store.audit(Serial(0), 50).await.expect("it is read");
-    assert_eq!(deeds.iter().filter(|it| it.action == "conflict.open").count(), 4);
+    assert_eq!(deeds.iter().filter(|entry| entry.action == "conflict.open").count(), 4);
     assert_eq!(store.open_conflicts().await.expect("they are counted"), 4);
 }
 
-/// CLM-8, PIP-13: an event for as many as may subscribe is disputed before all of them.
+/// CLM-8, PIP-13: the event goes to the highest number of subscriptions, each of another tenant.
 pub async fn as_many_tenants_as_may_subscribe_are_told(store: &Arc<dyn Store>) {
     let of = |at: usize| {
         let target = format!("t{at}/gl").parse().expect("a service");
@@ -346,23 +370,24 @@ pub async fn as_many_tenants_as_may_subscribe_are_told(store: &Arc<dyn Store>) {
     assert_eq!(store.open_conflicts().await.expect("they are counted"), 1000);
     let last = store.conflicts(Some("t999"), None, Serial(0), 10).await.expect("they are listed");
     let stored = store.conflict(last[0].id).await.expect("it is read").expect("it is there");
-    assert_eq!(stored.conflicting.map(|it| it.message.domain_hash.0[0]), Some(2));
+    assert_eq!(stored.conflicting.map(|logged| logged.message.domain_hash.0[0]), Some(2));
     conflict_of(settle(&**store, vec![sent(3)], at(1)).await[0].outcomes[0]);
     let id = IdKey { id: MessageId::stored("a"), tenant: "acme".parse().expect("a tenant") };
     let all = store.conflicts_of(&id, None).await.expect("they are listed");
     assert_eq!((all.len(), all[999].place), (1000, 1000), "a page of them");
     let of_last = store.conflicts_of(&id, Some("t999")).await.expect("they are listed");
-    assert_eq!(of_last.iter().map(|it| it.hash.0[0]).collect::<Vec<_>>(), [2, 3]);
-    // There are as many as there may be: more contents add to the last, and the same ones to their own.
+    assert_eq!(of_last.iter().map(|conflict| conflict.hash.0[0]).collect::<Vec<_>>(), [2, 3]);
+    // The cap on records is reached: new contents count on the last record, and known contents count on their
+    // own.
     for (what, count) in [(4, [1, 2]), (2, [2, 2]), (4, [2, 3])] {
         conflict_of(settle(&**store, vec![sent(what)], at(2)).await[0].outcomes[0]);
         let of_last = store.conflicts_of(&id, Some("t999")).await.expect("they are listed");
-        assert_eq!(of_last.iter().map(|it| it.count).collect::<Vec<_>>(), count, "{what}");
+        assert_eq!(of_last.iter().map(|conflict| conflict.count).collect::<Vec<_>>(), count, "{what}");
     }
     assert_eq!(store.open_conflicts().await.expect("they are counted"), 2000);
 }
 
-/// CLM-8: what was decided about an id says nothing of what it means since.
+/// CLM-8: a decision about an id does not apply to a later id record of the same id.
 pub async fn another_meaning_of_an_id_has_conflicts_of_its_own(store: &Arc<dyn Store>) {
     let event = route("note", ClaimPolicy::Event { keep_seconds: 86_400, answers: false });
     let send = async |what, now| {
@@ -386,7 +411,7 @@ pub async fn another_meaning_of_an_id_has_conflicts_of_its_own(store: &Arc<dyn S
     assert_eq!(store.open_conflicts().await.expect("they are counted"), 1);
 }
 
-/// CLM-8, TEL-4: who reads telemetry is not held up by what was never dispatched.
+/// CLM-8, TEL-4: messages that were never dispatched do not hold up a reader of telemetry.
 pub async fn conflicts_do_not_hide_what_comes_after_them(store: &Arc<dyn Store>) {
     settle_saying(&**store, 1, "a", at(0)).await;
     let batch = (2..=30).map(|what| saying(what, "a", at(1))).collect();
@@ -397,13 +422,13 @@ pub async fn conflicts_do_not_hide_what_comes_after_them(store: &Arc<dyn Store>)
         let page = store.telemetry("acme", after, 5).await.expect("it is read");
         let Some(last) = page.last() else { break };
         after = last.number;
-        delivered += page.iter().filter(|it| it.kind == "snavio.command.delivered").count();
+        delivered += page.iter().filter(|record| record.kind == "snavio.command.delivered").count();
     }
     assert_eq!(delivered, 2);
     assert_eq!(store.messages("acme", Serial(0), 100).await.expect("it is read").len(), 2);
 }
 
-/// CLM-8: a route that compares from now on knows what the ids mean that were taken before.
+/// CLM-8: a route that begins to compare content also compares with ids that it accepted before.
 pub async fn a_policy_that_is_tightened_compares_with_what_was_taken_before(store: &Arc<dyn Store>) {
     let strict = route("post", ClaimPolicy::Strict { keep_seconds: 86_400 });
     let first = Intake { destinations: vec![strict], ..saying(1, "a", at(0)) };
@@ -412,7 +437,8 @@ pub async fn a_policy_that_is_tightened_compares_with_what_was_taken_before(stor
     conflict_of(settle_saying(&**store, 2, "a", at(1)).await);
 }
 
-/// CLM-8, CLM-20: work that waits longer than its id was to mean anything is still compared, swept or not.
+/// CLM-8, CLM-20: the work waits for longer than its id record was to be kept. Its content is still compared,
+/// before and after a sweep.
 pub async fn an_id_means_what_it_did_while_its_work_goes_on(store: &Arc<dyn Store>) {
     let event = |name| route(name, ClaimPolicy::Event { keep_seconds: 1_000, answers: true });
     let processing = Processing::of(ProcessingKind::Tracked);
@@ -432,7 +458,7 @@ pub async fn an_id_means_what_it_did_while_its_work_goes_on(store: &Arc<dyn Stor
         let settled = settle(&**store, batch, at(later)).await;
         assert!(matches!(settled[0].outcomes[0], Outcome::Seen { status: Status::Processing, .. }));
         conflict_of(settled[1].outcomes[0]);
-        // Somewhere else it does not mean anything else either.
+        // The id has no other content at another destination either.
         let elsewhere = settle(&**store, vec![sent(3, id, later, &event("note"))], at(later)).await;
         conflict_of(elsewhere[0].outcomes[0]);
         store.sweep(at(later)).await.expect("it sweeps");
@@ -441,7 +467,8 @@ pub async fn an_id_means_what_it_did_while_its_work_goes_on(store: &Arc<dyn Stor
     assert!(queued(same[0].outcomes[0]).is_some(), "{same:?}");
 }
 
-/// CLM-1, CLM-5, CLM-8: a claim that outlives what its id was to mean never answers for another content.
+/// CLM-1, CLM-5, CLM-8: a claim that outlives the retention of its id record never answers for different
+/// content.
 pub async fn an_id_means_what_it_did_while_a_claim_answers_for_it(store: &Arc<dyn Store>) {
     let event = |name| route(name, ClaimPolicy::Event { keep_seconds: 1_000, answers: true });
     let (note, processing) = (event("note"), Processing::of(ProcessingKind::Tracked));
@@ -457,7 +484,7 @@ pub async fn an_id_means_what_it_did_while_a_claim_answers_for_it(store: &Arc<dy
             "put back" => failed(receipt(&work), true, 0),
             _ => completed(receipt(&work), "1"),
         };
-        // It ends late, so its claim is kept until 2500.
+        // The work ends late, so its claim is kept until second 2500.
         finish(&**store, report, 1_500).await;
         if id == "not swept" {
             conflict_of(send(2, id, 1_600, &note).await);
@@ -478,18 +505,18 @@ pub async fn an_id_means_what_it_did_while_a_claim_answers_for_it(store: &Arc<dy
     assert!(queued(send(2, "swept", 2_700, &note).await).is_some(), "nobody answers for it any more");
 }
 
-/// CLM-8, CLM-15: whichever destination took an id up last says for how long it means that.
+/// CLM-8, CLM-15: the destination that accepted an id last decides how long its id record is kept.
 pub async fn an_id_means_what_it_did_for_as_long_as_any_keeps_it(store: &Arc<dyn Store>) {
     let event = route("note", ClaimPolicy::Event { keep_seconds: 86_400, answers: false });
     let noted = Intake { destinations: vec![event], ..saying(1, "a", at(0)) };
     assert!(queued(settle(&**store, vec![noted.clone()], at(0)).await[0].outcomes[0]).is_some());
-    // Twice at once, and in one batch: on some engines these race.
+    // Two batches at once, one with the message twice: on some engines these race.
     let (one, other) = tokio::join!(
         settle(&**store, vec![saying(1, "a", at(60)), saying(1, "a", at(60))], at(60)),
         settle(&**store, vec![saying(1, "a", at(60))], at(60))
     );
-    let outcomes: Vec<_> = one.iter().chain(&other).map(|it| it.outcomes[0]).collect();
-    assert_eq!(outcomes.iter().filter(|it| queued(**it).is_some()).count(), 1, "{outcomes:?}");
+    let outcomes: Vec<_> = one.iter().chain(&other).map(|settlement| settlement.outcomes[0]).collect();
+    assert_eq!(outcomes.iter().filter(|outcome| queued(**outcome).is_some()).count(), 1, "{outcomes:?}");
     for days in [2, 2000] {
         let now = at(days * 86_400);
         store.sweep(now).await.expect("it sweeps");

@@ -1,4 +1,4 @@
-//! Work of which nobody knows whether it is done, and what ends without a report (CLM-7, CLM-11).
+//! Work with an unknown outcome, and work that ends without a report (CLM-7, CLM-11).
 
 use std::sync::Arc;
 
@@ -16,7 +16,8 @@ use super::processing::{book, booking, claim, completed, failed, finish, only, t
 use super::samples::{RECEIVES_MAX, act, at, queue, receipt, receive, settle, settle_one};
 use crate::{ClaimFilter, Purged, Received, Redriven, Report, Store};
 
-/// CLM-7: after the last attempt nobody knows more than after any other, whatever the route says of those.
+/// CLM-7: the outcome of a last attempt without a report is unknown, for each `on_unknown_outcome` of the
+/// route.
 pub async fn work_whose_last_attempt_was_silent_is_in_doubt(store: &Arc<dyn Store>) {
     let mut work = take_up(&**store, "a", 0).await;
     for attempt in 2..=RECEIVES_MAX {
@@ -42,7 +43,8 @@ pub async fn work_whose_last_attempt_was_silent_is_in_doubt(store: &Arc<dyn Stor
     assert_eq!(done, (ReceiptOutcome::Done, Some(Status::Completed)));
 }
 
-/// CLM-7: that a later attempt failed does not say that an earlier one did nothing; that its processor refuses for good does.
+/// CLM-7: a failed attempt does not show that an earlier attempt had no effect. A final refusal by the
+/// processor does.
 pub async fn what_fails_after_an_attempt_that_nobody_knows_of_is_in_doubt(store: &Arc<dyn Store>) {
     let failing = async |mut work: Received, mut now: i64| loop {
         let is_last = work.attempt == RECEIVES_MAX;
@@ -61,8 +63,12 @@ pub async fn what_fails_after_an_attempt_that_nobody_knows_of_is_in_doubt(store:
     finish(&**store, unknown(receipt(&told)), 101).await;
     let ended = failing(only(&**store, 101).await, 102).await;
     assert_eq!(ended, (ReceiptOutcome::Done, Some(Status::InDoubt)));
-    let error =
-        claim(&**store, "told", 200).await.claim.progress.and_then(|it| it.error).expect("it says why");
+    let error = claim(&**store, "told", 200)
+        .await
+        .claim
+        .progress
+        .and_then(|progress| progress.error)
+        .expect("it says why");
     assert_eq!(error, "an earlier attempt may have done it; last: no");
     let filter =
         ClaimFilter { owner: None, service: None, statuses: vec![Status::InDoubt], after: Serial(0) };
@@ -81,7 +87,7 @@ pub async fn what_fails_after_an_attempt_that_nobody_knows_of_is_in_doubt(store:
     assert_eq!(finish(&**store, failed(receipt(&second), true, 0), 302).await, for_good);
 }
 
-/// CLM-11: whatever the route says, redrive leaves each claim that is in doubt, and takes the others.
+/// CLM-11: on every route a redrive refuses claims whose outcome is unknown, and redrives the others.
 pub async fn redrive_leaves_claims_in_doubt(store: &Arc<dyn Store>) {
     for (route, seconds) in [(UnknownOutcome::Retry, 0), (UnknownOutcome::Hold, 100)] {
         let (doubted, failing) = (format!("{route:?} doubted"), format!("{route:?} failing"));
@@ -123,7 +129,7 @@ pub async fn redrive_leaves_claims_in_doubt(store: &Arc<dyn Store>) {
     }
 }
 
-/// CLM-7: a claim that cannot be found does not make known what nobody knows.
+/// CLM-7: if the store finds no claim, the outcome is still unknown.
 pub async fn what_is_held_and_has_no_claim_is_held_all_the_same(store: &Arc<dyn Store>) {
     let held = booking(UnknownOutcome::Hold).route.clone();
     let route = Arc::new(BoundRoute::new(Route { claim: ClaimPolicy::None, ..held }));
@@ -132,7 +138,10 @@ pub async fn what_is_held_and_has_no_claim_is_held_all_the_same(store: &Arc<dyn 
     assert_eq!(finish(&**store, unknown(receipt(&work)), 1).await, (ReceiptOutcome::Done, None));
     assert!(receive(&**store, "book", 30, at(1000)).await.is_empty(), "and never handed out by itself");
     let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
-    let letters: Vec<_> = letters.iter().map(|it| (it.letter.delivery.id, it.letter.reason)).collect();
+    let letters: Vec<_> = letters
+        .iter()
+        .map(|dead_letter| (dead_letter.letter.delivery.id, dead_letter.letter.reason))
+        .collect();
     assert_eq!(letters, [(work.delivery_id, DeadReason::InDoubt)]);
 }
 
@@ -150,16 +159,19 @@ pub async fn what_nobody_knows_of_is_held_for_a_person_where_the_route_says_so(s
             let claim = claim(&**store, id, 31).await;
             (claim.status(at(31)) == Status::InDoubt).then_some(claim)
         });
-        assert!(doubted.await.claim.progress.is_some_and(|it| it.error.is_some()));
+        assert!(doubted.await.claim.progress.is_some_and(|progress| progress.error.is_some()));
     }
     assert!(receive(&**store, "book", 30, at(1000)).await.is_empty(), "and never handed out by itself");
     let filter =
         ClaimFilter { owner: None, service: None, statuses: vec![Status::InDoubt], after: Serial(0) };
     let listed = store.open_claims(&filter, 10, at(31)).await.expect("they can be listed");
-    let listed: Vec<_> = listed.iter().map(|it| it.key.id.as_str()).collect();
+    let listed: Vec<_> = listed.iter().map(|claim| claim.key.id.as_str()).collect();
     assert_eq!(listed, ["told", "silent"]);
     let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
-    assert!(letters.iter().all(|it| it.letter.reason == DeadReason::InDoubt), "{letters:?}");
+    assert!(
+        letters.iter().all(|dead_letter| dead_letter.letter.reason == DeadReason::InDoubt),
+        "{letters:?}"
+    );
     let dead_letter_queue = &letters[0].letter.delivery.dead_letter_queue;
     let origins = store.dead_letter_origins(dead_letter_queue, Serial(0), 10).await;
     assert!(origins.expect("they can be listed").is_empty(), "a redrive of the queue leaves them aside");
@@ -170,7 +182,7 @@ pub async fn what_nobody_knows_of_is_held_for_a_person_where_the_route_says_so(s
     assert_eq!(redriven, Redriven { in_doubt: ids, ..Redriven::default() });
 }
 
-/// CLM-11: what is purged or nobody takes does not stay in progress for ever.
+/// CLM-11: if a delivery is purged or never received, its claim does not stay in progress.
 pub async fn a_claim_whose_delivery_ends_says_so(store: &Arc<dyn Store>) {
     settle_one(&**store, "purged", &book(), at(0)).await;
     assert_eq!(store.purge(&queue("book"), act("cleaning", at(1))).await.expect("it purges").deleted, 1);
@@ -203,10 +215,10 @@ pub async fn a_claim_whose_delivery_ends_says_so(store: &Arc<dyn Store>) {
         let claim = claim(&**store, "old", later).await;
         (claim.status(at(later)) == Status::Failed { is_final: true }).then_some(claim)
     });
-    assert!(ended.await.claim.progress.is_some_and(|it| it.error.is_some()));
+    assert!(ended.await.claim.progress.is_some_and(|progress| progress.error.is_some()));
 }
 
-/// CLM-7, DLV-2: what anybody ever had may be done, also where a person has put it back since.
+/// CLM-7, DLV-2: work that was leased once may be done, also if a person has put it back since.
 pub async fn what_was_put_back_and_is_purged_is_a_dead_letter_again(store: &Arc<dyn Store>) {
     let work = take_up(&**store, "a", 0).await;
     finish(&**store, failed(receipt(&work), true, 0), 1).await;
@@ -216,7 +228,10 @@ pub async fn what_was_put_back_and_is_purged_is_a_dead_letter_again(store: &Arc<
     assert_eq!(purged, Purged { deleted: 0, in_doubt: 1, in_progress: 0 });
     assert_eq!(claim(&**store, "a", 4).await.status(at(4)), Status::InDoubt);
     let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
-    let letters: Vec<_> = letters.iter().map(|it| (it.letter.delivery.id, it.letter.reason)).collect();
+    let letters: Vec<_> = letters
+        .iter()
+        .map(|dead_letter| (dead_letter.letter.delivery.id, dead_letter.letter.reason))
+        .collect();
     assert_eq!(letters, [(work.delivery_id, DeadReason::Purged)]);
     let back = store.reprocess("acme", work.delivery_id, act("again", at(5))).await;
     assert_eq!(back.expect("it goes back").back, [work.delivery_id]);
@@ -225,14 +240,14 @@ pub async fn what_was_put_back_and_is_purged_is_a_dead_letter_again(store: &Arc<
     assert_eq!(done, (ReceiptOutcome::Done, Some(Status::Completed)));
 }
 
-/// A route of the queue `book` whose consumer gets one of an entity at a time, and reports back.
+/// A tracked route of the queue `book` that delivers one message of an entity at a time.
 fn booking_in_order() -> Arc<BoundRoute> {
     let route = ordered("book", Mode::Strict, |_| {}).route.clone();
     let processing = Processing::of(ProcessingKind::Tracked);
     Arc::new(BoundRoute::new(Route { processing, claim: book().route.claim, ..route }))
 }
 
-/// CLM-7, DLV-2: on whichever side of a purge work ends up, nobody has it under his hands while it is deleted.
+/// CLM-7, DLV-2: a purge never deletes a delivery that a worker has leased, whichever comes first.
 pub async fn what_is_taken_amid_a_purge_is_not_told_as_failed(store: &Arc<dyn Store>) {
     const NUMBERS: i64 = 6;
     let route = booking_in_order();
@@ -279,7 +294,7 @@ pub async fn what_is_taken_amid_a_purge_is_not_told_as_failed(store: &Arc<dyn St
                 Status::Failed { is_final: true } => !was_taken,
                 _ => false,
             };
-            // What stood behind one that was being done when the purge was over is there yet.
+            // A message behind one that was leased when the purge ended is still in the queue.
             let is_there = status == Status::Processing && !was_taken;
             assert!(is_right || is_there, "{id}: {status:?}, taken: {was_taken}");
         }

@@ -1,5 +1,5 @@
-//! The nodes of a store: what they agree on, who is there, and who does what for all (ENG-7). A store that has one
-//! node gives it whatever it asks for.
+//! The nodes of a store: agreed facts, membership, and tasks that one node does for all (ENG-7). A store with
+//! a single node grants that node every task.
 
 pub use super::ordering::racing_nodes_never_advance_from_one_state;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::{NodeState, Store};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The store as two nodes have it open; where there can be but one, it is both.
+/// The store as two nodes open it. If only one node can have it open, both are the same.
 async fn two(backend: &dyn Backend) -> [Arc<dyn Store>; 2] {
     let one = backend.open().await;
     let other = if backend.is_shared() { backend.open().await } else { Arc::clone(&one) };
@@ -60,7 +60,7 @@ pub async fn the_first_word_counts(backend: &dyn Backend) {
     for pinned in pinning.collect::<Vec<_>>() {
         heard.push(pinned.await.expect("no task panics"));
     }
-    assert!(heard.iter().all(|it| *it == heard[0]), "{heard:?}");
+    assert!(heard.iter().all(|pinned| *pinned == heard[0]), "{heard:?}");
     assert_eq!(stores[0].pinned("key").await.expect("the store tells").as_ref(), heard.first());
     let first = heard[0].clone();
     for (from, done) in [("value x", false), (first.as_str(), true), (first.as_str(), false)] {
@@ -104,12 +104,12 @@ pub async fn the_last_note_counts_and_comes_with_its_records(backend: &dyn Backe
     close(stores).await;
     let store = backend.open().await;
     let telemetry = store.telemetry("acme", Serial(0), 10).await.expect("the store tells");
-    assert_eq!(telemetry.iter().map(|it| it.body["told"].clone()).collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(telemetry.iter().map(|record| record.body["told"].clone()).collect::<Vec<_>>(), ["a", "b"]);
     assert_eq!(note(&*store, "pollen").await.as_deref(), Some("4"));
     store.close().await;
 }
 
-/// ENG-7: what must be told once is told with the step that it belongs to.
+/// ENG-7: a record that must be written once is written in the same commit as the step that it reports.
 pub async fn of_racing_moves_of_a_note_one_lands(backend: &dyn Backend) {
     const RACERS: usize = 8;
     let stores = two(backend).await;
@@ -182,13 +182,13 @@ pub async fn a_node_is_known_from_its_word_to_its_leave(backend: &dyn Backend) {
         other.announce(&node("elder", 0)).await.expect("the store hears");
     }
     let seen = other.nodes().await.expect("nodes can be listed");
-    let states: Vec<_> = seen.into_iter().map(|it| it.state).collect();
+    let states: Vec<_> = seen.into_iter().map(|node| node.state).collect();
     let elder = backend.is_shared().then(|| node("elder", 0));
     assert_eq!(states, elder.iter().cloned().chain([later]).collect::<Vec<_>>(), "by when they started");
 
     one.leave("first").await.expect("the store hears");
     let left = other.nodes().await.expect("nodes can be listed");
-    assert_eq!(left.into_iter().map(|it| it.state).collect::<Vec<_>>(), Vec::from_iter(elder));
+    assert_eq!(left.into_iter().map(|node| node.state).collect::<Vec<_>>(), Vec::from_iter(elder));
     close(stores).await;
 }
 
@@ -217,13 +217,13 @@ pub async fn of_many_who_would_lead_one_does(backend: &dyn Backend) {
     close(stores).await;
 }
 
-/// ENG-7: a node that went without a word is missed for no longer than its term.
+/// ENG-7: a node that disappears without leaving keeps its task until the end of its term at most.
 pub async fn a_task_is_free_after_its_term(backend: &dyn Backend) {
     let stores = two(backend).await;
     let [one, other] = &stores;
     assert!(lead(&**one, "sweeper", "first", HOUR).await);
     assert_eq!(lead(&**other, "sweeper", "second", HOUR).await, !backend.is_shared());
-    // The newest term counts, and a moment of it.
+    // The newest term counts, and it is short.
     assert!(lead(&**one, "sweeper", "first", Duration::from_millis(50)).await);
     eventually("the task is free", async || lead(&**other, "sweeper", "second", HOUR).await.then_some(()))
         .await;
@@ -246,8 +246,8 @@ pub async fn a_task_is_free_once_its_node_has_left(backend: &dyn Backend) {
     close(stores).await;
 }
 
-/// CLM-5: two nodes that were asked for the same ids, in opposite orders, count them at the same time: neither waits for
-/// what the other has, and none is lost.
+/// CLM-5: two nodes count repeats of the same ids at the same time, in opposite orders. Neither waits for a
+/// row of the other, and no repeat is lost.
 pub async fn repeats_that_two_nodes_count_at_once_add_up(backend: &dyn Backend) {
     const IDS: usize = 200;
     const ROUNDS: u64 = 30;

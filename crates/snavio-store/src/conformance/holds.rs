@@ -1,5 +1,5 @@
-//! Legal holds, and the end of what is not held: nothing under a hold goes, whatever its policy, and what goes is on the
-//! record by name (CLM-15, CLM-18).
+//! Legal holds, and deletion of records without a hold: nothing under a hold is deleted under any policy, and
+//! every deletion is audited by name (CLM-15, CLM-18).
 
 use std::sync::Arc;
 
@@ -33,13 +33,13 @@ async fn lift(store: &dyn Store, hold: &Hold) {
         .expect("it is there");
 }
 
-/// A route of short-lived claims whose consumer reports back.
+/// A tracked route with short-lived claims.
 fn tracked(claim: ClaimPolicy) -> Arc<BoundRoute> {
     let processing = Processing::of(ProcessingKind::Tracked);
     Arc::new(BoundRoute::new(Route { processing, ..route("book", claim).route.clone() }))
 }
 
-/// CLM-18: a hold is on everything, not only on what is kept for an audit.
+/// CLM-18: a hold applies to every record, not only to those that are kept for an audit.
 pub async fn short_lived_claims_are_held_too(store: &Arc<dyn Store>) {
     let event = tracked(ClaimPolicy::Event { keep_seconds: 86_400, answers: true });
     assert!(queued(settle_one(&**store, "event", &event, at(0)).await).is_some());
@@ -62,7 +62,7 @@ pub async fn short_lived_claims_are_held_too(store: &Arc<dyn Store>) {
         assert_eq!(foreseen.outcomes, [Outcome::Unreadable], "{id}");
     }
     assert_eq!(store.answer(work.delivery_id).await.expect("it is read"), Some(answer("1")));
-    // What is not under it goes, though it comes behind what is.
+    // A record without the hold is deleted although it comes after held ones.
     let zeta = intake_of("zeta/billing", "other", &[elsewhere()], at(50 * DAY));
     settle(&**store, vec![zeta], at(50 * DAY)).await;
     assert_eq!(store.sweep(at(60 * DAY)).await.expect("it sweeps").claims, 1);
@@ -75,7 +75,8 @@ pub async fn short_lived_claims_are_held_too(store: &Arc<dyn Store>) {
     }
 }
 
-/// CLM-18, CLM-19: a sweep looks at a bounded number, goes on behind what stays, and comes back once it may go.
+/// CLM-18, CLM-19: a sweep visits a bounded number of rows, continues after held rows, and deletes them once
+/// their hold is lifted.
 pub async fn what_is_held_does_not_stand_in_the_way(store: &Arc<dyn Store>) {
     const HELD: usize = limits::SWEEP_ROWS_MAX + 100;
     for part in (0..HELD).collect::<Vec<_>>().chunks(700) {
@@ -95,7 +96,8 @@ pub async fn what_is_held_does_not_stand_in_the_way(store: &Arc<dyn Store>) {
     assert_eq!(partial, [true, false, false, false], "it goes on at once, though nothing was deleted");
     assert_eq!(swept, [0, 1, 0, 0], "all that is held ends at one moment, and the other behind it");
     lift(&**store, &held).await;
-    let swept = [store.sweep(later).await, store.sweep(later).await].map(|it| it.expect("it sweeps").claims);
+    let swept =
+        [store.sweep(later).await, store.sweep(later).await].map(|swept| swept.expect("it sweeps").claims);
     assert_eq!(swept, [limits::SWEEP_ROWS_MAX, 100]);
 }
 
@@ -106,7 +108,7 @@ fn elsewhere() -> Arc<BoundRoute> {
     Arc::new(BoundRoute::new(route))
 }
 
-/// CLM-18: neither another attempt nor a person's word destroys what is held.
+/// CLM-18: neither another attempt nor a decision by a person destroys a held record.
 pub async fn what_was_answered_last_is_held_too(store: &Arc<dyn Store>) {
     let work = take_up(&**store, "a", 0).await;
     finish(&**store, failed(receipt(&work), true, 0), 1).await;
@@ -146,7 +148,7 @@ pub async fn claims_from_elsewhere_do_not_replace_what_is_held(store: &Arc<dyn S
     assert_eq!(import().await, 1);
 }
 
-/// CLM-18: what foresees only looks.
+/// CLM-18: a dry run only reads.
 pub async fn foreseeing_deletes_nothing(store: &Arc<dyn Store>) {
     posted(&**store, "a").await;
     let later = at(2558 * DAY);
@@ -157,7 +159,7 @@ pub async fn foreseeing_deletes_nothing(store: &Arc<dyn Store>) {
     assert_eq!((count(&**store).await, audited(&**store, "claims.expire").await), (1, 0));
 }
 
-/// CLM-15, CLM-18: claims of layouts before the archive do not say that they are kept for an audit.
+/// CLM-15, CLM-18: claims of layouts before the archive have no mark that they are kept for an audit.
 pub async fn claims_of_before_the_archive_are_kept_for_an_audit(store: &Arc<dyn Store>) {
     let years = u32::try_from(2557 * DAY).expect("seven years");
     let old = route("post", ClaimPolicy::Event { keep_seconds: years, answers: false });
@@ -172,7 +174,7 @@ pub async fn claims_of_before_the_archive_are_kept_for_an_audit(store: &Arc<dyn 
     assert_eq!((audited(&**store, "claims.expire").await, count(&**store).await), (2, 1));
 }
 
-/// CLM-15: conflicts are kept for seven years of their own, and what they are about with them.
+/// CLM-15: a conflict is kept for seven years from its own time, and so is its original.
 pub async fn a_conflict_keeps_its_original_for_its_own_seven_years(store: &Arc<dyn Store>) {
     posted(&**store, "a").await;
     let now = at(2000 * DAY);
@@ -194,7 +196,8 @@ pub async fn a_conflict_keeps_its_original_for_its_own_seven_years(store: &Arc<d
     assert_eq!(audited(&**store, "claims.expire").await, 1);
 }
 
-/// CLM-15, CLM-16, CLM-18: whoever sends an id again after its time does not destroy what a conflict is about.
+/// CLM-15, CLM-16, CLM-18: a sender that uses an id again after it expired does not destroy the original of a
+/// conflict.
 pub async fn an_id_that_a_conflict_is_about_is_not_used_again(store: &Arc<dyn Store>) {
     let mut shelf = Shelf::new();
     posted(&**store, "a").await;
@@ -222,7 +225,8 @@ pub async fn an_id_that_a_conflict_is_about_is_not_used_again(store: &Arc<dyn St
     assert_eq!(store.spent_segments("", 10, at(4558 * DAY)).await.expect("it looks").len(), 1);
 }
 
-/// CLM-8, CLM-14, CLM-15: what an id still means elsewhere can be shown, though the claim that was first is over.
+/// CLM-8, CLM-14, CLM-15: while another destination keeps the id record, its original stays readable,
+/// although the first claim has expired.
 pub async fn what_an_id_still_means_stays_with_its_first_claim(store: &Arc<dyn Store>) {
     let post = route("post", ClaimPolicy::ledger());
     let to_post = |what, id, day| Intake { destinations: vec![Arc::clone(&post)], ..saying(what, id, day) };
@@ -236,7 +240,7 @@ pub async fn what_an_id_still_means_stays_with_its_first_claim(store: &Arc<dyn S
     let day = 2200;
     let batch = ids.iter().map(|id| to_post(9, id, day)).collect();
     let settled = settle(&**store, batch, at(day * DAY)).await;
-    assert!(settled.iter().all(|it| queued(it.outcomes[0]).is_some()), "{settled:?}");
+    assert!(settled.iter().all(|settlement| queued(settlement.outcomes[0]).is_some()), "{settled:?}");
     store.purge(&post.queue, act("done", at(day * DAY))).await.expect("it purges");
     store.sweep(at(2558 * DAY)).await.expect("it sweeps");
     let under = async |id| store.claims_of(&id_key(id), at(0)).await.expect("they are read").len();
@@ -252,7 +256,7 @@ pub async fn what_an_id_still_means_stays_with_its_first_claim(store: &Arc<dyn S
         assert_eq!(stored.original.is_none(), is_archived, "{stored:?}");
     }
     assert!(store.spent_segments("", 10, now).await.expect("it looks").is_empty());
-    // Where the claim was, contents are compared on, but nothing takes its place.
+    // The content is still compared at the destination of the expired claim, and no new claim replaces it.
     let same = settle(&**store, vec![saying(9, "undisputed", 2900)], now).await[0].outcomes[0];
     let other = settle(&**store, vec![saying(5, "hot", 2900)], now).await[0].outcomes[0];
     assert_eq!(same, Outcome::Unreadable);
@@ -263,7 +267,8 @@ pub async fn what_an_id_still_means_stays_with_its_first_claim(store: &Arc<dyn S
     assert_eq!((under("undisputed").await, under("hot").await), (0, 1));
 }
 
-/// CLM-18: what is held is not always kept for an audit; another claim of its message may be.
+/// CLM-18: a held claim may be of a policy without an audit, while another claim of its message is kept for
+/// one.
 pub async fn what_is_held_keeps_its_message_in_the_archive(store: &Arc<dyn Store>) {
     let note = route("note", ClaimPolicy::Event { keep_seconds: 86_400, answers: false });
     let sent = Intake { destinations: vec![book(), note], ..saying(9, "a", 0) };
@@ -287,7 +292,7 @@ pub async fn what_is_held_keeps_its_message_in_the_archive(store: &Arc<dyn Store
     assert_eq!(store.spent_segments("", 10, at(2561 * DAY)).await.expect("it looks").len(), 1);
 }
 
-/// CLM-18: only what takes a claim's place makes it go.
+/// CLM-18: the store deletes an expired claim only if a new claim replaces it.
 pub async fn a_message_that_is_refused_deletes_nothing(store: &Arc<dyn Store>) {
     posted(&**store, "a").await;
     let over = at(2558 * DAY);
@@ -301,7 +306,7 @@ pub async fn a_message_that_is_refused_deletes_nothing(store: &Arc<dyn Store>) {
     assert_eq!(claims.len(), 1, "it is still there");
 }
 
-/// CLM-18: "logged with what": all of it, in entries that can be read.
+/// CLM-18: the audit log names every deleted claim, in entries of readable length.
 pub async fn all_that_goes_is_on_the_record_by_name(store: &Arc<dyn Store>) {
     let ids: Vec<_> = (0..150).map(|n| format!("{n:03}-{}", "x".repeat(100))).collect();
     let batch = ids.iter().map(|id| intake(id, &book(), at(0))).collect();
@@ -309,17 +314,22 @@ pub async fn all_that_goes_is_on_the_record_by_name(store: &Arc<dyn Store>) {
     store.purge(&queue("book"), act("over", at(1))).await.expect("it purges");
     assert!(store.sweep(at(2558 * DAY)).await.expect("it sweeps").claims >= 150);
     let entries = store.audit(Serial(0), 1000).await.expect("the record is read");
-    let entries: Vec<_> = entries.iter().filter(|it| it.action == "claims.expire").collect();
-    assert!(entries.len() > 1 && entries.iter().all(|it| it.outcome.len() < 10_000), "{}", entries.len());
+    let entries: Vec<_> = entries.iter().filter(|entry| entry.action == "claims.expire").collect();
+    assert!(
+        entries.len() > 1 && entries.iter().all(|entry| entry.outcome.len() < 10_000),
+        "{}",
+        entries.len()
+    );
     for id in &ids {
         let name = format!("{id:?} of acme at acme/bot:book");
-        assert_eq!(entries.iter().filter(|it| it.outcome.contains(&name)).count(), 1, "{id}");
+        assert_eq!(entries.iter().filter(|entry| entry.outcome.contains(&name)).count(), 1, "{id}");
     }
-    let counted = entries.iter().filter_map(|it| it.object.split(' ').next()?.parse::<usize>().ok());
+    let counted = entries.iter().filter_map(|entry| entry.object.split(' ').next()?.parse::<usize>().ok());
     assert_eq!(counted.sum::<usize>(), 150);
 }
 
-/// CLM-18: whoever was sent something holds it by its id too, whoever sent it; another who was not holds nothing by it.
+/// CLM-18: a tenant that received a message can hold it by its id, whoever sent it. A tenant that did not
+/// receive it cannot.
 pub async fn whoever_was_sent_an_id_holds_it_too(store: &Arc<dyn Store>) {
     const UUID: &str = "7c0f4c6e-0d3c-4c58-9f52-0a2f6f8d7a11";
     let target = "zeta/gl".parse().expect("a service");
@@ -358,7 +368,7 @@ pub async fn whoever_was_sent_an_id_holds_it_too(store: &Arc<dyn Store>) {
     }
 }
 
-/// CLM-18: one tenant's holds leave room for another's.
+/// CLM-18: the holds of one tenant leave room for another tenant's.
 pub async fn a_tenant_has_a_bounded_number_of_holds(store: &Arc<dyn Store>) {
     let id = |n: usize| Held::Id(MessageId::stored(&n.to_string()));
     let first = hold(&**store, acme(), id(0)).await.expect("there is room");
@@ -372,7 +382,8 @@ pub async fn a_tenant_has_a_bounded_number_of_holds(store: &Arc<dyn Store>) {
     assert!(hold(&**store, acme(), Held::Tenant).await.is_some());
 }
 
-/// CLM-18: whoever sent two contents cannot destroy what another tenant must decide by.
+/// CLM-18: a tenant that sent two contents cannot destroy the evidence that another tenant needs for its
+/// decision.
 pub async fn evidence_of_anothers_open_conflict_is_not_erased(store: &Arc<dyn Store>) {
     let target = "zeta/gl".parse().expect("a service");
     let post = route("post", ClaimPolicy::ledger());
@@ -387,7 +398,7 @@ pub async fn evidence_of_anothers_open_conflict_is_not_erased(store: &Arc<dyn St
     };
     let told = async |tenant: &str| {
         let records = store.telemetry(tenant, Serial(0), 100).await.expect("it is read");
-        records.iter().filter(|it| it.kind == "snavio.claim.erased").count()
+        records.iter().filter(|record| record.kind == "snavio.claim.erased").count()
     };
     let move_to = async |state| {
         let to = Move { to: state, note: "seen".to_owned(), compensating: None };
@@ -398,9 +409,10 @@ pub async fn evidence_of_anothers_open_conflict_is_not_erased(store: &Arc<dyn St
     move_to(ConflictState::Triaged).await;
     assert_eq!(erase(Some("acme")).await, Erasure::Disputed(conflict));
     let stored = store.conflict(conflict).await.expect("it is read").expect("it is there");
-    let both = [stored.original, stored.conflicting].map(|it| it.expect("it is there").message.is_erased());
+    let both =
+        [stored.original, stored.conflicting].map(|logged| logged.expect("it is there").message.is_erased());
     assert_eq!((both, told("zeta").await), ([false; 2], 0));
-    // Whoever may resolve it may also say that its evidence goes.
+    // A tenant that may resolve the conflict may also erase its evidence afterwards.
     move_to(ConflictState::ResolvedAcceptOriginal).await;
     assert_eq!(erase(Some("acme")).await, Erasure::Erased { at: at(5), before: false });
     assert_eq!((told("zeta").await, told("acme").await), (1, 0), "whoever was sent it is told");

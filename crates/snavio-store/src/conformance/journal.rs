@@ -1,4 +1,5 @@
-//! Reading what happened: in order, page by page, by its own tenant only (TEL-2 to TEL-4, DLV-5).
+//! Reads of messages, telemetry and the audit log: in order, page by page, and only by their own tenant
+//! (TEL-2 to TEL-4, DLV-5).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,7 @@ fn record(source: &str, reason: Reason, now: i64) -> Record {
     told.expect("such a refusal is reported")
 }
 
-/// TEL-2, TEL-4: what is written for itself and what is read off the message log come in one order.
+/// TEL-2, TEL-4: records from the telemetry table and records from the message log come in one order.
 pub async fn telemetry_pages_without_gap_or_repeat(store: &Arc<dyn Store>) {
     let mut expected = Vec::new();
     for n in 0..12 {
@@ -38,13 +39,13 @@ pub async fn telemetry_pages_without_gap_or_repeat(store: &Arc<dyn Store>) {
         let mut after = Serial(0);
         loop {
             let page = store.telemetry("acme", after, limit).await.expect("telemetry can be read");
-            assert!(page.len() <= limit && page.is_sorted_by_key(|it| it.number));
+            assert!(page.len() <= limit && page.is_sorted_by_key(|record| record.number));
             let Some(last) = page.last() else { break };
             assert!(last.number > after);
             after = last.number;
             read.extend(page);
         }
-        let read: Vec<_> = read.iter().map(|it| (it.kind.as_str(), it.at)).collect();
+        let read: Vec<_> = read.iter().map(|record| (record.kind.as_str(), record.at)).collect();
         assert_eq!(read, expected, "in pages of {limit}");
     }
 }
@@ -66,7 +67,7 @@ pub async fn telemetry_wakes_its_readers(store: &Arc<dyn Store>) {
     }
 }
 
-/// TEL-4, QUA-1: a tenant's flood costs the readers of others nothing.
+/// TEL-4, QUA-1: a flood of one tenant does not wake the readers of other tenants.
 pub async fn telemetry_wakes_nobody_else(store: &Arc<dyn Store>) {
     let written = store.telemetry_written("zeta");
     let more = written.notified();
@@ -74,19 +75,19 @@ pub async fn telemetry_wakes_nobody_else(store: &Arc<dyn Store>) {
     more.as_mut().enable();
     store.record(vec![record("acme/billing", Reason::AclDeny, 0)]).await.expect("it is recorded");
     settle_one(&**store, "a", &notify(), at(0)).await;
-    // Whatever is told of it has been told once this has come.
+    // Once this notification has come, all notifications of the writes above have been sent.
     let own = store.telemetry_written("acme");
     let told = own.notified();
     tokio::pin!(told);
     told.as_mut().enable();
     store.record(vec![record("acme/billing", Reason::AclDeny, 0)]).await.expect("it is recorded");
     tokio::time::timeout(Duration::from_secs(20), told).await.expect("woken by a record");
-    // Nor by a backend that looks for itself now and then.
+    // A backend that polls now and then does not wake the reader either.
     let quiet = tokio::time::timeout(Duration::from_millis(600), more).await;
     assert!(quiet.is_err(), "nothing was written for it");
 }
 
-/// TEL-3: what is written while a page is read is on it or on a later one.
+/// TEL-3: a record that is written while a page is read is on that page or on a later one.
 pub async fn a_reader_amid_writers_misses_nothing(store: &Arc<dyn Store>) {
     const ROUNDS: i64 = 150;
     let writing = tokio::spawn({
@@ -109,7 +110,7 @@ pub async fn a_reader_amid_writers_misses_nothing(store: &Arc<dyn Store>) {
         if page.is_empty() && ended {
             break;
         }
-        seen.extend(page.iter().map(|it| it.number));
+        seen.extend(page.iter().map(|record| record.number));
     }
     writing.await.expect("the writer ends well");
     assert_eq!(seen.len() as i64, 2 * ROUNDS);
@@ -120,7 +121,7 @@ pub async fn a_page_of_messages_is_bounded_in_bytes(store: &Arc<dyn Store>) {
     const MESSAGES: usize = limits::PAGE_BYTES_MAX / limits::BODY_BYTES_MAX + 2;
     for n in 0..MESSAGES {
         let mut intake = intake_of("acme/billing", &format!("id-{n}"), &[notify()], at(0));
-        // What is large may also be an event's metadata.
+        // The large part of a message can also be an event's metadata.
         if n % 2 == 0 {
             intake.message.payload = vec![b' '; limits::BODY_BYTES_MAX].into();
         } else {
@@ -135,7 +136,7 @@ pub async fn a_page_of_messages_is_bounded_in_bytes(store: &Arc<dyn Store>) {
     let mut after = Serial(0);
     loop {
         let page = store.messages("acme", after, limits::PAGE_MAX).await.expect("messages can be read");
-        let bytes: usize = page.iter().map(|it| it.message.content_bytes()).sum();
+        let bytes: usize = page.iter().map(|logged| logged.message.content_bytes()).sum();
         assert!(bytes <= limits::PAGE_BYTES_MAX, "{bytes}");
         let Some(last) = page.last() else { break };
         after = last.number;
@@ -152,7 +153,8 @@ pub async fn tenants_read_their_own(store: &Arc<dyn Store>) {
     store.record(records.to_vec()).await.expect("they are recorded");
     for (tenant, source) in [("acme", "acme/billing"), ("zeta", "zeta/shop")] {
         let told = store.telemetry(tenant, Serial(0), 10).await.expect("telemetry can be read");
-        let sources: Vec<_> = told.iter().map(|it| it.source.as_deref().unwrap_or_default()).collect();
+        let sources: Vec<_> =
+            told.iter().map(|record| record.source.as_deref().unwrap_or_default()).collect();
         assert_eq!(sources, [source; 2], "{tenant}");
         let messages = store.messages(tenant, Serial(0), 10).await.expect("messages can be read");
         assert_eq!(messages.len(), 1);
@@ -183,8 +185,8 @@ pub async fn audit_and_dead_letters_page_by_number(store: &Arc<dyn Store>) {
         let page =
             store.dead_letters("acme", Some(&queue("dead")), after, 2).await.expect("they can be listed");
         assert_eq!(page.len(), sizes);
-        assert!(page.iter().all(|it| it.letter.delivery.id > after));
-        after = page.last().map_or(after, |it| it.letter.delivery.id);
+        assert!(page.iter().all(|dead_letter| dead_letter.letter.delivery.id > after));
+        after = page.last().map_or(after, |dead_letter| dead_letter.letter.delivery.id);
     }
     let other = store.dead_letters("acme", Some(&queue("notify")), Serial(0), 10).await;
     assert!(other.expect("they can be listed").is_empty(), "by the queue they gather in");
@@ -192,21 +194,21 @@ pub async fn audit_and_dead_letters_page_by_number(store: &Arc<dyn Store>) {
     store.put_on_record(act("step 5", at(5)), deed).await.expect("it is put on record");
     let first = store.audit(Serial(0), 3).await.expect("the record can be read");
     let rest = store.audit(first[2].number, 10).await.expect("the record can be read");
-    let why: Vec<_> = first.iter().chain(&rest).map(|it| it.act.why.as_str()).collect();
+    let why: Vec<_> = first.iter().chain(&rest).map(|entry| entry.act.why.as_str()).collect();
     assert_eq!(why, ["step 0", "step 1", "step 2", "step 3", "step 4", "step 5"]);
     let last = rest.last().expect("there is a last one");
     let told = (last.action.as_str(), last.object.as_str(), last.outcome.as_str());
     assert_eq!(told, ("config.poll", "acme/bot", "no secret"));
 }
 
-/// REG-17: what was sent by which permission can be told afterwards, without its content.
+/// REG-17: the log says afterwards which permission each message used, without the message's content.
 pub async fn uses_are_read_newest_first(store: &Arc<dyn Store>) {
     for (n, id) in ["a", "b", "c"].into_iter().enumerate() {
         settle_one(&**store, id, &notify(), at(n as i64)).await;
     }
     let uses = async |before, limit| store.uses("acme", before, limit).await.expect("uses can be read");
     let all = uses(Serial(i64::MAX), 10).await;
-    let told: Vec<_> = all.iter().map(|it| (it.id.as_str(), it.settled_at)).collect();
+    let told: Vec<_> = all.iter().map(|dispatch| (dispatch.id.as_str(), dispatch.settled_at)).collect();
     assert_eq!(told, [("c", at(2)), ("b", at(1)), ("a", at(0))]);
     let sample = message("acme/billing", "c", at(2));
     let newest = &all[0];
@@ -222,8 +224,8 @@ pub async fn uses_are_read_newest_first(store: &Arc<dyn Store>) {
     assert!(store.uses("zeta", Serial(i64::MAX), 10).await.expect("uses can be read").is_empty());
 }
 
-/// PIP-11: what was refused is found by its id, the newest first, however much was said before; what was accepted is not
-/// looked through for it.
+/// PIP-11: refusals are found by their id, newest first, among the newest records. Records of accepted
+/// messages are not searched.
 pub async fn what_was_told_of_an_id_is_found_among_the_newest(store: &Arc<dyn Store>) {
     let source = "acme/billing".parse().expect("a service");
     let record = |id: &str, now| {
@@ -241,8 +243,8 @@ pub async fn what_was_told_of_an_id_is_found_among_the_newest(store: &Arc<dyn St
     let key = |id: &str| IdKey { id: MessageId::stored(id), tenant: tenant.clone() };
     let told = async |id: &str, most| {
         let told = store.told_of(&key(id), most).await.expect("it is read");
-        let is_it = |it: &&StoredRecord| it.body.get("command_id").is_some_and(|it| it == id);
-        (told.records.iter().filter(is_it).map(|it| it.at).collect::<Vec<_>>(), told.is_part)
+        let is_it = |record: &&StoredRecord| record.body.get("command_id").is_some_and(|value| value == id);
+        (told.records.iter().filter(is_it).map(|record| record.at).collect::<Vec<_>>(), told.is_part)
     };
     assert_eq!(told(id, 32).await, (vec![at(31), at(0)], false));
     assert_eq!(told(id, 31).await, (vec![at(31)], true));

@@ -1,4 +1,4 @@
-//! Reports that come late, or twice: what they come to, on every engine alike (CLM-4, CLM-7).
+//! Reports that come late or twice have the same result on every engine (CLM-4, CLM-7).
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ async fn told(store: &dyn Store, reports: Vec<Report>, now: i64) -> Vec<Finished
     store.finish(&queue("book"), reports, "acme/bot", at(now)).await.expect("the store finishes")
 }
 
-/// CLM-4: the second of one call finds what the first has left.
+/// CLM-4: the second report of one call is judged by the state that the first has left.
 pub async fn a_report_that_is_told_twice_in_one_call_is_recognised(store: &Arc<dyn Store>) {
     let (done, status) = (ReceiptOutcome::Done, Some(Status::Completed));
     let work = take_up(&**store, "done", 0).await;
@@ -36,8 +36,8 @@ pub async fn a_report_that_is_told_twice_in_one_call_is_recognised(store: &Arc<d
     assert_eq!((second.put_on_record, audited(&**store, "claim.fenced").await), (true, 1));
 }
 
-/// CLM-7: a late one takes nothing from the newest of its call, and of the late ones no more go on record than there were
-/// attempts.
+/// CLM-7: a late report takes nothing from the newest report of its call. No more late reports go on record
+/// than the delivery had attempts.
 pub async fn a_newest_report_counts_beside_a_late_one_of_its_call(store: &Arc<dyn Store>) {
     let zombie = take_up(&**store, "a", 0).await;
     store.sweep(at(31)).await.expect("the store sweeps");
@@ -45,7 +45,7 @@ pub async fn a_newest_report_counts_beside_a_late_one_of_its_call(store: &Arc<dy
     let late = || completed(receipt(&zombie), "1");
     let reports = vec![late(), completed(receipt(&second), "2"), late(), late()];
     let told = told(&**store, reports, 33).await;
-    let outcomes: Vec<_> = told.iter().map(|it| (it.outcome, it.put_on_record)).collect();
+    let outcomes: Vec<_> = told.iter().map(|finished| (finished.outcome, finished.put_on_record)).collect();
     let fenced = |on_record| (ReceiptOutcome::Fenced, on_record);
     assert_eq!(outcomes, [fenced(true), (ReceiptOutcome::Done, false), fenced(true), fenced(false)]);
     let status = finish(&**store, completed(receipt(&second), "2"), 34).await;

@@ -1,4 +1,4 @@
-//! Leases of work that is reported back, over a restart: whoever has it keeps it until their time is over (CLM-7, ENG-1).
+//! Leases of tracked work over a restart: a worker keeps its lease until the lease ends (CLM-7, ENG-1).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ async fn reopen(backend: &dyn Backend, store: Arc<dyn Store>) -> Arc<dyn Store> 
     backend.open().await
 }
 
-/// Two messages on a route, taken up at 0 for so long.
+/// Two messages on one route, both leased at second 0 for this many seconds.
 async fn two_taken_up(store: &dyn Store, on_unknown_outcome: UnknownOutcome, seconds: u64) -> [Received; 2] {
     for id in ["a", "b"] {
         settle_one(store, id, &booking(on_unknown_outcome), at(0)).await;
@@ -40,7 +40,7 @@ async fn extend(store: &dyn Store, receipt: Receipt, seconds: u64, now: i64) -> 
     store.extend(&queue("book"), vec![receipt], longer, at(now)).await.expect("the store extends")[0]
 }
 
-/// Nobody gets it, and it is in progress under that very lease.
+/// Asserts that no other worker gets the delivery, and that its claim is in progress under this very lease.
 async fn is_still_held(store: &dyn Store, id: &str, work: &Received, until: i64, now: i64) {
     assert_eq!(lapsed(store, now).await, 0, "{id} at {now}");
     assert_eq!(ids(&receive(store, "book", 30, at(now)).await), [""; 0], "{id} at {now}");
@@ -58,7 +58,8 @@ async fn is_in_doubt(store: &dyn Store, id: &str, now: i64) {
     .await;
 }
 
-/// CLM-7: not two workers at once. What is reported in time counts; the rest is taken up again past its deadline only.
+/// CLM-7: two workers never have the work at once. A report in time counts. Work without a report is leased
+/// again only after its deadline.
 pub async fn work_in_progress_is_not_handed_out_again_before_its_deadline(backend: &dyn Backend) {
     let store = backend.open().await;
     let [told, silent] = two_taken_up(&*store, UnknownOutcome::Retry, 30).await;
@@ -80,7 +81,7 @@ pub async fn work_in_progress_is_not_handed_out_again_before_its_deadline(backen
     store.close().await;
 }
 
-/// CLM-7: where it is held when nobody knows, it is so by its own deadline.
+/// CLM-7: where the route holds unknown outcomes, the deadline of the work itself decides.
 pub async fn work_with_a_long_deadline_is_in_doubt_only_past_it(backend: &dyn Backend) {
     let store = backend.open().await;
     let [told, silent] = two_taken_up(&*store, UnknownOutcome::Hold, 600).await;
@@ -91,11 +92,14 @@ pub async fn work_with_a_long_deadline_is_in_doubt_only_past_it(backend: &dyn Ba
     assert_eq!(finish(&*store, completed(receipt(&told), "1"), 599).await, DONE);
     is_in_doubt(&*store, "b", 600).await;
     let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
-    assert_eq!(letters.iter().map(|it| it.letter.reason).collect::<Vec<_>>(), [DeadReason::InDoubt]);
+    assert_eq!(
+        letters.iter().map(|dead_letter| dead_letter.letter.reason).collect::<Vec<_>>(),
+        [DeadReason::InDoubt]
+    );
     store.close().await;
 }
 
-/// CLM-7: more time that a worker was given is its own after a restart too; the last word counts.
+/// CLM-7: an extension counts after a restart too, and the last one decides.
 pub async fn an_extension_outlives_a_restart(backend: &dyn Backend) {
     for on_unknown_outcome in [UnknownOutcome::Retry, UnknownOutcome::Hold] {
         let store = backend.open().await;
@@ -123,7 +127,7 @@ pub async fn an_extension_outlives_a_restart(backend: &dyn Backend) {
     }
 }
 
-/// CLM-6: a restart does not cut the pause between two attempts short.
+/// CLM-6: a restart does not shorten the pause between two attempts.
 pub async fn a_pause_outlives_a_restart(backend: &dyn Backend) {
     let store = backend.open().await;
     let [work, last] = two_taken_up(&*store, UnknownOutcome::Hold, 30).await;
@@ -140,7 +144,8 @@ pub async fn a_pause_outlives_a_restart(backend: &dyn Backend) {
     store.close().await;
 }
 
-/// CLM-7: what lapsed before a restart is free after it, and while nobody took it up the late report counts.
+/// CLM-7: work whose lease lapsed before a restart is free after it. A late report counts until another
+/// worker leases the work.
 pub async fn what_lapsed_before_a_restart_is_free_after_it(backend: &dyn Backend) {
     let store = backend.open().await;
     let [late, silent] = two_taken_up(&*store, UnknownOutcome::Retry, 30).await;
@@ -154,7 +159,7 @@ pub async fn what_lapsed_before_a_restart_is_free_after_it(backend: &dyn Backend
     store.close().await;
 }
 
-/// CLM-7: who comes late does not take the work from whoever has it.
+/// CLM-7: a late worker does not take the work from the worker that has it.
 pub async fn a_late_worker_frees_nothing_after_a_restart(backend: &dyn Backend) {
     let store = backend.open().await;
     let [zombie, _] = two_taken_up(&*store, UnknownOutcome::Retry, 30).await;
@@ -163,7 +168,7 @@ pub async fn a_late_worker_frees_nothing_after_a_restart(backend: &dyn Backend) 
     assert_eq!(second.delivery_id, zombie.delivery_id);
     let store = reopen(backend, store).await;
     assert_eq!(finish(&*store, completed(receipt(&zombie), "1"), 33).await.0, ReceiptOutcome::Fenced);
-    // That it failed is what is on record of it.
+    // A report of failure agrees with the record of that attempt.
     assert_eq!(finish(&*store, failed(receipt(&zombie), false, 0), 33).await.0, ReceiptOutcome::Done);
     assert_eq!(extend(&*store, receipt(&zombie), 0, 33).await, ReceiptOutcome::Fenced);
     is_still_held(&*store, "a", &second, 62, 34).await;
@@ -171,7 +176,7 @@ pub async fn a_late_worker_frees_nothing_after_a_restart(backend: &dyn Backend) 
     store.close().await;
 }
 
-/// CLM-7: what was taken up for somebody who hung up is nobody's, after a restart too.
+/// CLM-7: work that was leased for a caller that hung up belongs to no worker, also after a restart.
 pub async fn work_that_nobody_got_is_nobodys_after_a_restart(backend: &dyn Backend) {
     for wakes in 0.. {
         let store = backend.open().await;

@@ -21,7 +21,7 @@ pub async fn open_claims_are_listed_by_owner_and_status(store: &Arc<dyn Store>) 
         let (owner, statuses) = (owner.map(str::to_owned), statuses.to_vec());
         let filter = ClaimFilter { owner, service: None, statuses, after };
         let found = store.open_claims(&filter, 10, at(2)).await.expect("they can be listed");
-        found.iter().map(|it| (it.key.id.to_string(), it.claim.message)).collect::<Vec<_>>()
+        found.iter().map(|claim| (claim.key.id.to_string(), claim.claim.message)).collect::<Vec<_>>()
     };
     let all = [Status::Processing, Status::Failed { is_final: false }, Status::Failed { is_final: true }];
     let found = open(None, &all, Serial(0)).await;
@@ -30,7 +30,7 @@ pub async fn open_claims_are_listed_by_owner_and_status(store: &Arc<dyn Store>) 
     assert_eq!(open(Some("acm"), &all, Serial(0)).await.len(), 0);
     assert_eq!(open(None, &all[..1], Serial(0)).await.len(), 1);
     assert_eq!(open(None, &all, found[0].1).await.len(), 1);
-    // CLM-1: of a service are those that it sent, and those that it does.
+    // CLM-1: the claims of a service are those of messages that it sent and those at its destinations.
     for (service, count) in [("acme/billing", 2), ("acme/bot", 2), ("acme/bo", 0), ("acme/other", 0)] {
         let service = Some(service.parse().expect("a service"));
         let filter =
@@ -43,7 +43,7 @@ pub async fn open_claims_are_listed_by_owner_and_status(store: &Arc<dyn Store>) 
     }
 }
 
-/// CLM-2, CLM-11: what failed and was taken up again is being processed, in lists as in look-ups.
+/// CLM-2, CLM-11: a failed claim that is leased again is `PROCESSING`, in lists as in look-ups.
 pub async fn listed_claims_have_the_status_that_was_asked_for(store: &Arc<dyn Store>) {
     for id in ["a", "b", "c", "d"] {
         settle_one(&**store, id, &book(), at(0)).await;

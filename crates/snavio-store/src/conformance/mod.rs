@@ -1,8 +1,8 @@
-//! What every backend must do (ENG-1), as functions over [`Store`]: a backend's own test file only says how it
-//! is opened, and [`conformance!`](crate::conformance!) runs them all.
+//! The suite that every backend must pass (ENG-1), as functions over [`Store`]. The test file of a backend
+//! only says how to open it; [`conformance!`](crate::conformance!) runs all functions.
 //!
-//! Time is an argument of the interfaces, so days pass here without waiting. What a backend may do after it has
-//! answered (dead letters, receive counts) is asked for again and again until it is there.
+//! Time is an argument of the interfaces, so days pass here without waiting. A backend may do some work after
+//! it has answered (dead letters, receive counts). The suite polls for such work until it is done.
 
 pub mod archive;
 pub mod claims;
@@ -38,28 +38,28 @@ use crate::Store;
 /// A store under test that can be closed and opened again.
 #[async_trait]
 pub trait Backend: Send + Sync {
-    /// Opens it, empty at first, later as it was left.
+    /// Opens the store: empty at first, later as it was left.
     async fn open(&self) -> Arc<dyn Store>;
 
-    /// Whether several may have it open at once, each for a node of its own. What one node leased or leads then
-    /// holds on when it is gone.
+    /// Whether several nodes may have the store open at once. The leases and tasks of a node then outlive the
+    /// node.
     fn is_shared(&self) -> bool {
         false
     }
 
-    /// How many rows there are of claims, in all tables that have any.
+    /// Counts the rows of claims, in all tables that have any.
     fn claim_rows(&self) -> usize;
 
-    /// How many of them a claim has that compares no contents.
+    /// The number of rows for one claim of a policy that does not compare content.
     fn rows_of_a_claim(&self) -> usize {
         1
     }
 }
 
-/// How long anything may take that a backend does after it has answered.
+/// The limit for work that a backend does after it has answered.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Asks until there is an answer.
+/// Polls `ask` until it has an answer.
 pub(crate) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let asking = async {
         loop {
@@ -72,7 +72,8 @@ pub(crate) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Opti
     tokio::time::timeout(DEADLINE, asking).await.unwrap_or_else(|_| panic!("never came about: {what}"))
 }
 
-/// Lets a call be woken so many times, and then gives it up: no answer if it was not done by then.
+/// Polls the call until it has been woken this many times, and then drops it. Returns `None` if the call was
+/// not done by then.
 pub(crate) async fn give_up_after<T>(wakes: usize, call: impl Future<Output = T>) -> Option<T> {
     let mut call = std::pin::pin!(call);
     let mut woken = 0;

@@ -1,4 +1,5 @@
-//! Order per entity (ORD-2 to ORD-7): judged in one step with the claim, handed out one at a time, and kept over a restart.
+//! Ordering by entity (ORD-2 to ORD-7): judged in one step with the claim, delivered one at a time, and kept
+//! over a restart.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,9 +28,9 @@ use super::samples::{
 use super::{Backend, eventually};
 use crate::{Received, Report, Store, WaitEnded, WaitsEnded};
 
-/// How long an entity of these routes is remembered, in seconds.
+/// The time to live of an entity of these routes, in seconds.
 const TTL: u32 = 3600;
-/// How long a message waits for those before it, in seconds.
+/// The longest wait of a message for a gap to fill, in seconds.
 pub(super) const WAIT: u32 = 30;
 
 fn pointer(text: &str) -> Pointer {
@@ -56,7 +57,7 @@ pub(super) fn parking() -> Arc<BoundRoute> {
     ordered("parking", Mode::Strict, |order| order.on_failure = OnFailure::Park)
 }
 
-/// A message of an entity with its number, by routes that may order it.
+/// A message of an entity with this number, for routes that may order it.
 pub fn numbered(id: &str, entity: &str, number: i64, routes: &[Arc<BoundRoute>], now: Timestamp) -> Intake {
     let it = intake(id, &routes[0], now);
     let payload = Bytes::from(format!(r#"{{"order":"{entity}","number":{number}}}"#));
@@ -65,9 +66,9 @@ pub fn numbered(id: &str, entity: &str, number: i64, routes: &[Arc<BoundRoute>],
 
 pub(super) fn placed(it: Intake) -> Intake {
     let place = |route: &Arc<BoundRoute>| Place::find(&it.message, &route.route, &OrderDefaults::default());
-    // As the gate places them: one of several that cannot be read is a dead letter there.
+    // As the gate does: where one of several destinations cannot read the position, it gets a dead letter.
     let places =
-        it.destinations.iter().map(|it| place(it).map_or(Placed::Unreadable, Placed::from)).collect();
+        it.destinations.iter().map(|route| place(route).map_or(Placed::Unreadable, Placed::from)).collect();
     Intake { places, ..it }
 }
 
@@ -120,18 +121,18 @@ pub(super) async fn state(
     entity: &str,
     now: Timestamp,
 ) -> Option<EntityState> {
-    store.entity(&key(name, entity), now).await.expect("it can be read").map(|it| it.state)
+    store.entity(&key(name, entity), now).await.expect("it can be read").map(|entity| entity.state)
 }
 
 fn numbers(received: &[Received]) -> Vec<i64> {
-    let number = |it: &Received| {
-        let id = it.message.id.as_str();
-        id.rsplit('-').next().and_then(|it| it.parse().ok()).expect("an id that ends with its number")
+    let number = |delivery: &Received| {
+        let id = delivery.message.id.as_str();
+        id.rsplit('-').next().and_then(|number| number.parse().ok()).expect("an id that ends with its number")
     };
     received.iter().map(number).collect()
 }
 
-/// Receives, and ends what was received.
+/// Receives and acknowledges, and returns the numbers.
 pub(super) async fn take(store: &dyn Store, name: &str, now: Timestamp) -> Vec<i64> {
     let received = receive(store, name, 30, now).await;
     let receipts = received.iter().map(receipt).collect();
@@ -139,7 +140,7 @@ pub(super) async fn take(store: &dyn Store, name: &str, now: Timestamp) -> Vec<i
     numbers(&received)
 }
 
-/// Hands out everything, one after the other, and says in which order.
+/// Receives and acknowledges until the queue is empty, and returns the numbers in order.
 pub(super) async fn drain(store: &dyn Store, name: &str, now: Timestamp) -> Vec<i64> {
     let mut all = Vec::new();
     loop {
@@ -151,7 +152,8 @@ pub(super) async fn drain(store: &dyn Store, name: &str, now: Timestamp) -> Vec<
     }
 }
 
-/// ORD-3, ORD-4: first, next, a repeat, a gap, late, and a number that another has.
+/// ORD-3, ORD-4: the first number, the next, a repeat, a gap, a late number, and the number of another
+/// message.
 pub async fn strict_refuses_what_is_late_and_knows_repeats(store: &Arc<dyn Store>) {
     let strict = strict();
     for (number, id, verdict) in [
@@ -176,14 +178,14 @@ pub async fn strict_refuses_what_is_late_and_knows_repeats(store: &Arc<dyn Store
     );
     let state = state(&**store, "strict", "e", at(1)).await.expect("it is known");
     assert_eq!((state.last, state.gaps.missing()), (8, 4));
-    // A refusal leaves nothing behind: the same id may come again in order, at another entity.
+    // A refusal leaves nothing behind: the same id may come again in order, for another entity.
     assert_eq!(word(&send_as(&**store, "again-1", "f", 1, &strict, at(1)).await), "queued");
     let log = store.messages("acme", Serial(0), 100).await.expect("the log can be read");
     assert_eq!(log.len(), 5);
     assert_eq!(drain(&**store, "strict", at(2)).await.len(), 5);
 }
 
-/// ORD-3: late ones are delivered, or recorded only.
+/// ORD-3: `lenient` delivers late messages, and `skip` only records them.
 pub async fn lenient_delivers_what_is_late_and_skip_records_it(store: &Arc<dyn Store>) {
     let lenient = ordered("lenient", Mode::Lenient, |_| {});
     for (number, verdict) in [(1, "queued"), (4, "queued"), (2, "queued"), (3, "queued"), (2, "duplicate")] {
@@ -213,14 +215,15 @@ pub async fn what_is_ahead_waits_until_the_gap_fills(store: &Arc<dyn Store>) {
     assert!(take(&**store, "reorder", at(3600)).await.is_empty(), "time alone hands nothing out");
     assert_eq!(word(&send(&**store, "e", 2, &reorder, at(1)).await), "queued");
     assert_eq!(drain(&**store, "reorder", at(1)).await, [2, 3, 4]);
-    // In one batch, whatever the order.
-    let batch = [11, 13, 12, 10].map(|it| numbered(&id_of("f", it), "f", it, &[Arc::clone(&reorder)], at(2)));
+    // The same in one batch, in any order.
+    let batch = [11, 13, 12, 10]
+        .map(|number| numbered(&id_of("f", number), "f", number, &[Arc::clone(&reorder)], at(2)));
     let settled = settle(&**store, batch.to_vec(), at(2)).await;
     assert_eq!(settled.iter().map(word).collect::<Vec<_>>(), ["queued", "held", "queued", "out_of_order"]);
     assert_eq!(drain(&**store, "reorder", at(2)).await, [11, 12, 13]);
 }
 
-/// ORD-3: a wait that ends lets go, under the entity's own lock, and tells of the gap.
+/// ORD-3: when a wait ends, the waiting messages go out under the entity's own lock, and the gap is recorded.
 pub async fn a_wait_that_ends_hands_out_in_order_and_records_the_gap(store: &Arc<dyn Store>) {
     let reorder = ordered("reorder", Mode::Reorder, |_| {});
     for number in [1, 5, 3] {
@@ -244,11 +247,11 @@ pub async fn a_wait_that_ends_hands_out_in_order_and_records_the_gap(store: &Arc
     assert_eq!(ended(99).await, WaitsEnded::default());
 }
 
-/// ORD-3: of more entities than are looked at in one go, whoever ends waits is told that there are more.
+/// ORD-3: if more entities have waits than one call visits, the call reports that there are more.
 pub async fn waits_end_however_many_entities_have_them(store: &Arc<dyn Store>) {
     const ENTITIES: usize = limits::SWEEP_ROWS_MAX + 1;
     let reorder = [ordered("reorder", Mode::Reorder, |_| {})];
-    let of = |number| (0..ENTITIES).map(move |it| (format!("e{it}"), number));
+    let of = |number| (0..ENTITIES).map(move |entity| (format!("e{entity}"), number));
     let all: Vec<_> = of(1).chain(of(3)).collect();
     for some in all.chunks(limits::COMMIT_MESSAGES_MAX) {
         let batch =
@@ -280,15 +283,15 @@ pub async fn one_message_of_an_entity_is_handed_out_at_a_time(store: &Arc<dyn St
     let first = receive(&**store, "strict", 30, at(0)).await;
     assert_eq!(numbers(&first), [1, 1], "one of each entity");
     assert!(receive(&**store, "strict", 30, at(1)).await.is_empty());
-    let e = first.iter().find(|it| it.message.id.as_str() == "e-1").expect("it was handed out");
-    // Given back for later: nobody overtakes it.
+    let e = first.iter().find(|delivery| delivery.message.id.as_str() == "e-1").expect("it was handed out");
+    // The message is released with a delay, and no later message overtakes it.
     let back = Report::given_back(receipt(e), at(20), None);
     store.finish(&queue("strict"), vec![back], "acme/bot", at(1)).await.expect("it can be given back");
     assert!(receive(&**store, "strict", 30, at(2)).await.is_empty());
     let again = receive(&**store, "strict", 30, at(20)).await;
     assert_eq!((numbers(&again), again[0].delivery_id), (vec![1], e.delivery_id), "the same one again");
     acknowledge(&**store, &queue("strict"), vec![receipt(&again[0])]).await.expect("it is acknowledged");
-    // A lease that lapses hands out the same one, too.
+    // A lapsed lease makes the same message visible again.
     let second = receive(&**store, "strict", 5, at(21)).await;
     assert_eq!(numbers(&second), [2]);
     assert!(receive(&**store, "strict", 5, at(22)).await.is_empty());
@@ -296,10 +299,10 @@ pub async fn one_message_of_an_entity_is_handed_out_at_a_time(store: &Arc<dyn St
     assert_eq!((numbers(&lapsed), lapsed[0].attempt), (vec![2], 2));
     acknowledge(&**store, &queue("strict"), vec![receipt(&lapsed[0])]).await.expect("it is acknowledged");
     let third = receive(&**store, "strict", 30, at(60)).await;
-    assert_eq!(third.iter().filter(|it| it.message.id.as_str() == "e-3").count(), 1);
+    assert_eq!(third.iter().filter(|delivery| delivery.message.id.as_str() == "e-3").count(), 1);
 }
 
-/// Hands a delivery out until it is a dead letter.
+/// Receives a delivery until it is a dead letter.
 pub(super) async fn exhaust(store: &dyn Store, name: &str, number: i64, now: Timestamp) -> Serial {
     let mut delivery = None;
     for _ in 0..RECEIVES_MAX {
@@ -310,13 +313,13 @@ pub(super) async fn exhaust(store: &dyn Store, name: &str, number: i64, now: Tim
     eventually("a dead letter", async || {
         store.sweep(now).await.expect("the store sweeps");
         let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
-        letters.iter().any(|it| Some(it.letter.delivery.id) == delivery).then_some(())
+        letters.iter().any(|dead_letter| Some(dead_letter.letter.delivery.id) == delivery).then_some(())
     })
     .await;
     delivery.expect("it was handed out")
 }
 
-/// ORD-7: later ones go on.
+/// ORD-7: on a route with `continue`, later messages go on.
 pub async fn a_message_that_fails_for_good_lets_later_ones_go_on(store: &Arc<dyn Store>) {
     let strict = strict();
     for number in 1..=2 {
@@ -326,7 +329,7 @@ pub async fn a_message_that_fails_for_good_lets_later_ones_go_on(store: &Arc<dyn
     assert_eq!(drain(&**store, "strict", at(1)).await, [2]);
 }
 
-/// ORD-7: later ones queue behind it, and go on in order once it is mended or skipped.
+/// ORD-7: later messages queue behind the failed one, and go on in order once it is fixed or skipped.
 pub async fn an_entity_is_parked_behind_what_failed_until_it_is_mended(store: &Arc<dyn Store>) {
     let parking = parking();
     for number in 1..=3 {
@@ -334,7 +337,8 @@ pub async fn an_entity_is_parked_behind_what_failed_until_it_is_mended(store: &A
     }
     send(&**store, "f", 1, &parking, at(0)).await;
     let free = receive(&**store, "parking", 30, at(0)).await;
-    let f: Vec<_> = free.iter().filter(|it| it.message.id.as_str() == "f-1").map(receipt).collect();
+    let f: Vec<_> =
+        free.iter().filter(|delivery| delivery.message.id.as_str() == "f-1").map(receipt).collect();
     acknowledge(&**store, &queue("parking"), f).await.expect("another entity goes on");
     let dead = exhaust_from(&**store, "parking", &free, at(31)).await;
     assert!(receive(&**store, "parking", 30, at(40)).await.is_empty());
@@ -353,7 +357,7 @@ pub async fn an_entity_is_parked_behind_what_failed_until_it_is_mended(store: &A
     assert_eq!(known.parked_at(), None);
 }
 
-/// The same, of a delivery that is out already; says which it was.
+/// Does the same for a delivery that is leased already, and returns its id.
 async fn exhaust_from(store: &dyn Store, name: &str, out: &[Received], now: Timestamp) -> Serial {
     let delivery = out[0].delivery_id;
     for _ in 1..RECEIVES_MAX {
@@ -367,7 +371,7 @@ async fn exhaust_from(store: &dyn Store, name: &str, out: &[Received], now: Time
     delivery
 }
 
-/// ORD-7: a person may go on without it, on the record.
+/// ORD-7: a person may skip the failed message, and the audit log says so.
 pub async fn what_is_parked_is_skipped_on_the_record(store: &Arc<dyn Store>) {
     let parking = parking();
     for number in 1..=2 {
@@ -381,14 +385,15 @@ pub async fn what_is_parked_is_skipped_on_the_record(store: &Arc<dyn Store>) {
     assert_eq!(unknown.expect("it can be asked"), None);
     assert!(receive(&**store, "parking", 30, at(1)).await.is_empty());
     let skipped = store.skip_parked(&of, 1, act("it is of no use", at(1))).await.expect("it is skipped");
-    assert_eq!(skipped.and_then(Result::ok).map(|it| it.parked_at()), Some(None));
+    assert_eq!(skipped.and_then(Result::ok).map(|state| state.parked_at()), Some(None));
     assert_eq!(drain(&**store, "parking", at(2)).await, [2]);
     let audit = store.audit(Serial(0), 10).await.expect("the record can be read");
     let entry = audit.last().expect("it is on the record");
     assert_eq!((entry.action.as_str(), entry.act.why.as_str()), ("entity.skip", "it is of no use"));
 }
 
-/// ORD-7: work that is reported on parks when it is refused for good, and goes on when a person settles it.
+/// ORD-7: tracked work parks its entity when it is refused for good. The entity goes on when a person settles
+/// the claim.
 pub async fn refused_work_parks_and_a_settled_claim_lets_it_go_on(store: &Arc<dyn Store>) {
     let route = parking().route.clone();
     let tracked = Processing { kind: ProcessingKind::Tracked, ..Processing::default() };
@@ -412,7 +417,7 @@ pub async fn refused_work_parks_and_a_settled_claim_lets_it_go_on(store: &Arc<dy
     assert_eq!(drain(&**store, "parking", at(4)).await, [2]);
 }
 
-/// ORD-2, ORD-5: a closed entity keeps a mark for its time, and is then forgotten.
+/// ORD-2, ORD-5: a closed entity leaves a mark until its time to live ends.
 pub async fn an_entity_is_closed_by_its_completion_and_forgotten_after_its_time(store: &Arc<dyn Store>) {
     let strict = strict();
     send(&**store, "e", 1, &strict, at(0)).await;
@@ -430,7 +435,8 @@ pub async fn an_entity_is_closed_by_its_completion_and_forgotten_after_its_time(
     assert_eq!(word(&send_as(&**store, "anew", "e", 1, &strict, over).await), "queued");
 }
 
-/// PIP-13, ORD-3: each subscription judges by its own rules, and none refuses the event for the others.
+/// PIP-13, ORD-3: each subscription judges by its own rules. If one of them refuses the event, the others
+/// still get it.
 pub async fn a_late_event_is_a_dead_letter_where_it_is_refused_and_delivered_elsewhere(
     store: &Arc<dyn Store>,
 ) {
@@ -456,11 +462,15 @@ pub async fn a_late_event_is_a_dead_letter_where_it_is_refused_and_delivered_els
     let letter = store.dead_letter("acme", delivery).await.expect("it can be read").expect("it is there");
     assert_eq!(letter.letter.reason, DeadReason::OutOfOrder);
     let again = settle(&**store, vec![event(1)], at(1)).await;
-    assert!(again[0].outcomes.iter().all(|it| matches!(it, Outcome::Duplicate { .. })), "{again:?}");
+    assert!(
+        again[0].outcomes.iter().all(|outcome| matches!(outcome, Outcome::Duplicate { .. })),
+        "{again:?}"
+    );
     assert_eq!(again[0].message, None);
 }
 
-/// PIP-13, ORD-1: what one subscription looks for and does not find is a dead letter there, and the others have the event.
+/// PIP-13, ORD-1: a subscription that cannot read the number gets a dead letter, and the other subscriptions
+/// get the event.
 pub async fn an_event_whose_number_one_cannot_read_is_a_dead_letter_there_and_delivered_elsewhere(
     store: &Arc<dyn Store>,
 ) {
@@ -485,16 +495,20 @@ pub async fn an_event_whose_number_one_cannot_read_is_a_dead_letter_there_and_de
     let letter = store.dead_letter("acme", delivery).await.expect("it can be read").expect("it is there");
     assert_eq!(letter.letter.reason, DeadReason::OrderUnreadable);
     let again = settle(&**store, vec![event()], at(1)).await;
-    assert!(again[0].outcomes.iter().all(|it| matches!(it, Outcome::Duplicate { .. })), "{again:?}");
+    assert!(
+        again[0].outcomes.iter().all(|outcome| matches!(outcome, Outcome::Duplicate { .. })),
+        "{again:?}"
+    );
 }
 
-/// A subscription that orders nothing.
+/// A subscription that does not order.
 fn route_of_subscription(events_of: Option<ServiceName>) -> Arc<BoundRoute> {
     let plain = route("plain", ClaimPolicy::Strict { keep_seconds: KEEP_SECONDS }).route.clone();
     Arc::new(BoundRoute::new(Route { events_of, ..plain }))
 }
 
-/// ORD-2: the store's own word, whoever asks: late is told before the message is sent.
+/// ORD-2: the dry run uses the store's own judgement, so it reports a late message before the message is
+/// sent.
 pub async fn foreseeing_moves_no_entity(store: &Arc<dyn Store>) {
     let strict = strict();
     send(&**store, "e", 5, &strict, at(0)).await;
@@ -502,10 +516,10 @@ pub async fn foreseeing_moves_no_entity(store: &Arc<dyn Store>) {
         let it = numbered("x", "e", number, &[Arc::clone(&strict)], at(1));
         assert_eq!(word(&store.foresee(it, at(1)).await.expect("it can be foreseen")), verdict);
     }
-    assert_eq!(state(&**store, "strict", "e", at(1)).await.map(|it| it.last), Some(5));
+    assert_eq!(state(&**store, "strict", "e", at(1)).await.map(|state| state.last), Some(5));
 }
 
-/// ORD-4: however short its claims are kept elsewhere.
+/// ORD-4: elsewhere such claims are kept for a shorter time.
 pub async fn what_was_applied_is_a_duplicate_for_as_long_as_its_entity_is_known(store: &Arc<dyn Store>) {
     let strict = strict();
     for number in 1..=3 {
@@ -521,7 +535,7 @@ pub async fn what_was_applied_is_a_duplicate_for_as_long_as_its_entity_is_known(
     }
 }
 
-/// ORD-2: nobody advances from a state that another has advanced from, whichever node it is.
+/// ORD-2: two messages never advance from the same state, on one node or on two.
 pub async fn racing_nodes_never_advance_from_one_state(backend: &dyn Backend) {
     const EACH: i64 = 30;
     let first = backend.open().await;
@@ -532,7 +546,8 @@ pub async fn racing_nodes_never_advance_from_one_state(backend: &dyn Backend) {
         tokio::spawn(async move {
             let mut taken = Vec::new();
             for step in 0..EACH {
-                // All tasks send the same numbers, each under an id of its own: one of each number may be taken.
+                // All tasks send the same numbers, each under an id of its own. The store may accept one
+                // message of each number.
                 let (id, entity) = (format!("{task}-{step}"), format!("e{}", step % 3));
                 let settled = send_as(&*store, &id, &entity, step / 3, &strict, at(0)).await;
                 if word(&settled) == "queued" {
@@ -551,7 +566,7 @@ pub async fn racing_nodes_never_advance_from_one_state(backend: &dyn Backend) {
     taken.dedup();
     assert_eq!(taken.len(), unique, "two of one number were taken");
     for entity in ["e0", "e1", "e2"] {
-        assert_eq!(state(&*first, "strict", entity, at(0)).await.map(|it| it.last), Some(EACH / 3 - 1));
+        assert_eq!(state(&*first, "strict", entity, at(0)).await.map(|state| state.last), Some(EACH / 3 - 1));
         assert!(taken.contains(&(entity.to_owned(), EACH / 3 - 1)));
     }
     assert_eq!(hand_out_in_race(&first, &second, unique).await, unique);
@@ -561,7 +576,7 @@ pub async fn racing_nodes_never_advance_from_one_state(backend: &dyn Backend) {
     }
 }
 
-/// Hands out everything through two nodes at once; each entity's come one after the other, lowest first.
+/// Receives everything through two nodes at once, and asserts that the numbers of each entity rise.
 async fn hand_out_in_race(first: &Arc<dyn Store>, second: &Arc<dyn Store>, count: usize) -> usize {
     let last: Arc<std::sync::Mutex<std::collections::HashMap<String, i64>>> = Arc::default();
     let total = Arc::new(std::sync::atomic::AtomicUsize::new(0));
@@ -595,7 +610,7 @@ async fn hand_out_in_race(first: &Arc<dyn Store>, second: &Arc<dyn Store>, count
     total.load(std::sync::atomic::Ordering::SeqCst)
 }
 
-/// ORD-2, ORD-3, ORD-7: states, lanes, waits and parking outlive a restart.
+/// ORD-2, ORD-3, ORD-7: states, ordering keys, waits and parking outlive a restart.
 pub async fn order_outlives_a_restart(backend: &dyn Backend) {
     let store = backend.open().await;
     let (strict, parking) = (strict(), parking());

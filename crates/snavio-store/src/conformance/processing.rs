@@ -1,5 +1,5 @@
-//! What becomes of claims whose work is reported back: complete once, failed and tried again, fenced, in doubt
-//! (CLM-2, CLM-4 to CLM-7, CLM-9, CLM-11).
+//! Claims of tracked work: completed once, failed and tried again, fenced, or with an unknown outcome (CLM-2,
+//! CLM-4 to CLM-7, CLM-9, CLM-11).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use super::samples::{RECEIVES_MAX, act, at, queue, queued, receipt, receive, rou
 use super::{Backend, eventually};
 use crate::{ClaimFilter, Finished, HeldDelivery, OnRecord, Received, Report, Store, StoredClaim};
 
-/// A route whose consumer reports back.
+/// A tracked route that retries unknown outcomes.
 pub fn book() -> Arc<BoundRoute> {
     booking(UnknownOutcome::Retry)
 }
 
-/// A route whose consumer reports back, and what follows if nobody knows.
+/// A tracked route with this setting for unknown outcomes.
 pub fn booking(on_unknown_outcome: UnknownOutcome) -> Arc<BoundRoute> {
     let mut route = route("book", ClaimPolicy::ledger()).route.clone();
     route.processing = Processing { on_unknown_outcome, ..Processing::of(ProcessingKind::Tracked) };
@@ -33,19 +33,19 @@ pub(super) fn answer(body: &str) -> Answer {
     Answer { status: 201, content_type, body: body.to_owned().into() }
 }
 
-/// Where answers are kept.
+/// The destinations that store responses.
 fn kept_at() -> Vec<Arc<str>> {
     vec!["acme/bot:book".into()]
 }
 
-/// That it is done, with this answer.
+/// A report that the work is done, with this answer.
 pub fn completed(receipt: Receipt, body: &str) -> Report {
     let reference = Some(format!("JE-{body}"));
     let ending = Ending::Completed { answer: Some(answer(body)), reference, note: None };
     Report { receipt, ending, retry: Retry::At(at(0)), kept_at: kept_at(), on_record: OnRecord::default() }
 }
 
-/// That it is not, and when it is due again.
+/// A report that the work failed, and when it is due again.
 pub fn failed(receipt: Receipt, is_final: bool, retry_at: i64) -> Report {
     let error = "no".to_owned();
     let ending = Ending::Failed { error, is_final, answer: Some(answer("no")), retry_after: None };
@@ -63,14 +63,14 @@ pub(super) fn unknown(receipt: Receipt) -> Report {
     Report { receipt, ending, retry: Retry::At(at(0)), kept_at: kept_at(), on_record: OnRecord::default() }
 }
 
-/// Reports, and says what came of it.
+/// Reports, and returns the result.
 pub async fn finish(store: &dyn Store, report: Report, now: i64) -> (ReceiptOutcome, Option<Status>) {
     let finished = store.finish(&queue("book"), vec![report], "acme/bot", at(now)).await;
     let Finished { outcome, status, .. } = finished.expect("the store finishes")[0];
     (outcome, status)
 }
 
-/// What is known of an id.
+/// Reads the only claim of an id.
 pub async fn claim(store: &dyn Store, id: &str, now: i64) -> StoredClaim {
     let key = IdKey { id: MessageId::stored(id), tenant: TenantName::new("acme").expect("a tenant") };
     let mut found = store.claims_of(&key, at(now)).await.expect("claims can be looked up");
@@ -78,7 +78,7 @@ pub async fn claim(store: &dyn Store, id: &str, now: i64) -> StoredClaim {
     found.remove(0)
 }
 
-/// Work of a new message, taken up for thirty seconds.
+/// Settles a new message and leases its work for thirty seconds.
 pub async fn take_up(store: &dyn Store, id: &str, now: i64) -> Received {
     assert!(queued(settle_one(store, id, &book(), at(now)).await).is_some());
     only(store, now).await
@@ -92,12 +92,12 @@ pub(super) async fn only(store: &dyn Store, now: i64) -> Received {
 
 pub(super) async fn audited(store: &dyn Store, action: &str) -> usize {
     let entries = store.audit(Serial(0), 1000).await.expect("the record can be read");
-    entries.iter().filter(|it| it.action == action).count()
+    entries.iter().filter(|entry| entry.action == action).count()
 }
 
 async fn told(store: &dyn Store, kind: &str) -> usize {
     let records = store.telemetry("acme", Serial(0), 1000).await.expect("telemetry can be read");
-    records.iter().filter(|it| it.kind == kind).count()
+    records.iter().filter(|record| record.kind == kind).count()
 }
 
 /// CLM-2, CLM-4, CLM-5, CLM-9
@@ -145,7 +145,8 @@ pub async fn an_answer_is_kept_where_the_route_says_so(store: &Arc<dyn Store>) {
     assert_eq!(progress.reference.as_deref(), Some("JE-1"), "the reference is, always");
 }
 
-/// CLM-5: what an auditor asks for does not hang on what a route says when the report comes.
+/// CLM-5: the stored response of an audited claim does not depend on the route's setting at the time of the
+/// report.
 pub async fn an_audited_claim_keeps_its_answer_whatever_its_route_says_by_now(store: &Arc<dyn Store>) {
     let work = take_up(&**store, "a", 0).await;
     let nowhere = Report { kept_at: Vec::new(), ..completed(receipt(&work), "1") };
@@ -154,7 +155,7 @@ pub async fn an_audited_claim_keeps_its_answer_whatever_its_route_says_by_now(st
     assert_eq!(kept, Some(answer("1")));
 }
 
-/// CLM-6: whoever gives it back may say why.
+/// CLM-6: the worker that releases the work may give a reason.
 pub async fn why_it_was_given_back_is_in_the_claim(store: &Arc<dyn Store>) {
     let mut work = take_up(&**store, "a", 0).await;
     for (why, told) in [(None, "it was given back"), (Some("no account 1200"), "no account 1200")] {
@@ -167,7 +168,8 @@ pub async fn why_it_was_given_back_is_in_the_claim(store: &Arc<dyn Store>) {
     }
 }
 
-/// CLM-7: the zombie. A stalls past its deadline, B completes with answer 2, A comes back with answer 1.
+/// CLM-7: worker A stalls past its deadline, worker B completes with answer 2, and A comes back with answer
+/// 1.
 pub async fn a_worker_that_comes_back_late_is_fenced_off_on_the_record(store: &Arc<dyn Store>) {
     let zombie = take_up(&**store, "a", 0).await;
     assert!(receive(&**store, "book", 30, at(31)).await.is_empty(), "not before it is on record");
@@ -196,8 +198,8 @@ pub async fn a_worker_that_comes_back_late_is_fenced_off_on_the_record(store: &A
     assert_eq!(told(&**store, "snavio.claim.fenced").await, 3);
 }
 
-/// CLM-7: made-up fences fill nothing that is kept for good, and of those that can have been there are no more on record
-/// than there were attempts.
+/// CLM-7: invented fencing tokens fill no permanent record. Of those that can have been issued, no more go on
+/// record than there were attempts.
 pub async fn what_no_lease_was_given_for_is_fenced_off_the_record(store: &Arc<dyn Store>) {
     let other = take_up(&**store, "other", 0).await;
     finish(&**store, completed(receipt(&other), "0"), 0).await;
@@ -228,7 +230,7 @@ pub async fn what_no_lease_was_given_for_is_fenced_off_the_record(store: &Arc<dy
     let flood = [zombie.fence.0].into_iter().chain(zombie.fence.0 - 50..=second.fence.0);
     let flood: Vec<_> = flood.map(made_up).collect();
     let flooded = store.finish(&queue("book"), flood, "acme/bot", at(35)).await.expect("it finishes");
-    let counted = flooded.iter().filter(|it| it.put_on_record).count();
+    let counted = flooded.iter().filter(|finished| finished.put_on_record).count();
     assert!((1..=2).contains(&counted), "of one call, too, no more than there were attempts: {counted}");
     assert_eq!(audited(&**store, "claim.fenced").await, 1 + counted);
     assert_eq!(told(&**store, "snavio.claim.fenced").await, 1 + counted);
@@ -239,7 +241,7 @@ pub async fn what_no_lease_was_given_for_is_fenced_off_the_record(store: &Arc<dy
     assert_eq!((told[0].outcome, told[0].put_on_record), (ReceiptOutcome::Fenced, false), "nobody had it");
 }
 
-/// CLM-4: whoever did not hear that it was done tells again, and hears.
+/// CLM-4: a worker that got no answer to its report sends it again, and gets the answer.
 pub async fn a_report_whose_answer_was_lost_is_recognised(store: &Arc<dyn Store>) {
     let work = take_up(&**store, "a", 0).await;
     for told_before in [false, true, true] {
@@ -284,7 +286,8 @@ pub async fn a_report_whose_answer_was_lost_is_recognised(store: &Arc<dyn Store>
     assert_eq!(store.answer(work.delivery_id).await.expect("it can be read"), Some(answer("1")));
 }
 
-/// CLM-7: past its deadline and one sweep no claim is a silent worker's any more, and before that each is.
+/// CLM-7: after its deadline and one sweep, a claim no longer belongs to a silent worker. Before that it
+/// does.
 pub async fn no_work_is_without_an_owner_past_its_deadline_and_a_sweep(store: &Arc<dyn Store>) {
     for taken_at in 0..20 {
         take_up(&**store, &format!("work-{taken_at}"), taken_at).await;
@@ -366,7 +369,7 @@ pub async fn what_a_person_saw_to_be_done_is_complete_on_the_record(store: &Arc<
     let settle = async |owner: &str, delivery, now| {
         let reference = Some("JE-9".to_owned());
         let settled = store.settle_claim(owner, delivery, reference, act("seen", at(now))).await;
-        settled.expect("the store settles").map(|it| it.expect("nothing is held"))
+        settled.expect("the store settles").map(|status| status.expect("nothing is held"))
     };
     let work = take_up(&**store, "a", 0).await;
     assert_eq!(settle("acme", work.delivery_id, 1).await, Some(Status::Processing), "somebody is at it");
@@ -424,7 +427,7 @@ pub async fn ids_that_come_again_are_counted(store: &Arc<dyn Store>) {
     assert_eq!((seen.repeats, seen.last_seen_at), (4, Some(at(20))));
 }
 
-/// CLM-10: ids that were seen elsewhere are known here, and those that are taken here stay as they are.
+/// CLM-10: the store takes over claims of ids that were seen elsewhere, and does not change its own claims.
 pub async fn claims_from_elsewhere_are_taken_over_once(store: &Arc<dyn Store>) {
     let seen = route("seen", ClaimPolicy::Seen { keep_seconds: 86_400 });
     settle_one(&**store, "here", &seen, at(0)).await;
@@ -454,7 +457,7 @@ pub async fn claims_from_elsewhere_are_taken_over_once(store: &Arc<dyn Store>) {
     assert_eq!(audited(&**store, "claims.import").await, 2);
 }
 
-/// CLM-5, CLM-6: the answer of an attempt that failed is not that of the one that did not.
+/// CLM-5, CLM-6: the answer of a failed attempt is not stored as the answer of a successful one.
 pub async fn a_failed_attempts_answer_is_not_kept(store: &Arc<dyn Store>) {
     let work = take_up(&**store, "a", 0).await;
     finish(&**store, failed(receipt(&work), false, 1), 1).await;
@@ -470,7 +473,7 @@ pub async fn a_failed_attempts_answer_is_not_kept(store: &Arc<dyn Store>) {
     assert_eq!(store.answer(work.delivery_id).await.expect("it can be read"), None);
 }
 
-/// CLM-20: work that takes longer than its claim is kept has no second winner.
+/// CLM-20: work that takes longer than its claim is kept never has two winners.
 pub async fn a_claim_outlives_its_work(store: &Arc<dyn Store>) {
     let mut route = route("book", ClaimPolicy::Strict { keep_seconds: 300 }).route.clone();
     route.processing = Processing::of(ProcessingKind::Tracked);
@@ -491,7 +494,7 @@ pub async fn a_claim_outlives_its_work(store: &Arc<dyn Store>) {
     assert!(queued(settle_one(&**store, "a", &short, at(1301)).await).is_some(), "then it is free");
 }
 
-/// CLM-7, CLM-19: a claim in doubt that expired would let the effect happen twice.
+/// CLM-7, CLM-19: if a claim with an unknown outcome expired, the effect could happen twice.
 pub async fn doubt_keeps_its_claim_until_a_person_decides(store: &Arc<dyn Store>) {
     let mut route = route("book", ClaimPolicy::Strict { keep_seconds: 181 }).route.clone();
     route.processing =
@@ -502,8 +505,9 @@ pub async fn doubt_keeps_its_claim_until_a_person_decides(store: &Arc<dyn Store>
         settle_one(&**store, id, &short, at(0)).await;
     }
     let works = receive(&**store, "book", 1, at(0)).await;
-    let delivery =
-        |id: &str| works.iter().find(|it| it.message.id.as_str() == id).expect("it came").delivery_id;
+    let delivery = |id: &str| {
+        works.iter().find(|delivery| delivery.message.id.as_str() == id).expect("it came").delivery_id
+    };
     let year = 365 * 86_400;
     let stands = async |id: &str, now: i64| {
         store.sweep(at(now)).await.expect("the store sweeps");
@@ -546,7 +550,7 @@ pub async fn doubt_keeps_its_claim_until_a_person_decides(store: &Arc<dyn Store>
     }
 }
 
-/// CLM-7, CLM-1: a number of another tenant's work says and does nothing.
+/// CLM-7, CLM-1: a report with a delivery id of another tenant reveals nothing and changes nothing.
 pub async fn a_report_on_another_tenants_work_finds_nothing(store: &Arc<dyn Store>) {
     let work = take_up(&**store, "a", 0).await;
     let elsewhere = snavio_model::name::QueueKey::stored("zeta/book");
@@ -559,7 +563,7 @@ pub async fn a_report_on_another_tenants_work_finds_nothing(store: &Arc<dyn Stor
     assert_eq!(done, (ReceiptOutcome::Done, Some(Status::Completed)));
 }
 
-/// CLM-7, ENG-1: the zombie, with a restart in between.
+/// CLM-7, ENG-1: a late worker is fenced, also with a restart in between.
 pub async fn a_late_worker_is_fenced_over_a_restart(backend: &dyn Backend) {
     let store = backend.open().await;
     let zombie = take_up(&*store, "a", 0).await;
@@ -576,8 +580,8 @@ pub async fn a_late_worker_is_fenced_over_a_restart(backend: &dyn Backend) {
     store.close().await;
 }
 
-/// CLM-7, ENG-1: what was handed out before a restart and must not be handed out twice is not; a report from before
-/// counts.
+/// CLM-7, ENG-1: work that was leased before a restart and must not be leased twice stays leased. A report
+/// from before the restart counts.
 pub async fn work_outlives_a_restart(backend: &dyn Backend) {
     let store = backend.open().await;
     for id in ["told", "silent"] {

@@ -1,4 +1,4 @@
-//! Queues: what consumers rely on, over days that pass in a moment (DLV-2, DLV-3).
+//! Queues: the behaviour that consumers rely on, over days in virtual time (DLV-2, DLV-3).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ async fn only(store: &dyn Store, visibility: u64, now: i64) -> Received {
     received.remove(0)
 }
 
-/// Hands the only delivery of a queue out as often as may be, so that it ends.
+/// Receives the only delivery of a queue as often as it may be received, and returns its dead letter.
 async fn exhaust(store: &dyn Store, now: i64) -> ListedDeadLetter {
     for attempt in 1..=RECEIVES_MAX {
         assert_eq!(only(store, 0, now).await.attempt, attempt);
@@ -60,14 +60,14 @@ pub async fn a_lease_hides_until_it_ends(store: &Arc<dyn Store>) {
     assert!(receive(&**store, "notify", 30, at(90)).await.is_empty());
 }
 
-/// DLV-2: who hangs up before anything was handed to it has cost the delivery nothing.
+/// DLV-2: a receive whose caller hangs up before it gets a delivery costs the delivery no attempt.
 pub async fn a_receive_that_is_given_up_spends_no_attempt(store: &Arc<dyn Store>) {
     for round in 0..20 {
         settle_one(&**store, &format!("id-{round}"), &notify(), at(0)).await;
         let asked = receive(&**store, "notify", 600, at(0));
         let received = match tokio::time::timeout(Duration::ZERO, asked).await {
             Ok(received) if !received.is_empty() => received,
-            // One that was given up in a round before may still have it for a moment.
+            // A receive that was dropped in an earlier round may still have it for a moment.
             Ok(_) | Err(_) => {
                 eventually("the delivery is there again", async || {
                     let received = receive(&**store, "notify", 600, at(0)).await;
@@ -118,7 +118,7 @@ pub async fn what_is_taken_back_waits_and_has_spent_nothing(store: &Arc<dyn Stor
         let lease = only(&**store, 600, now).await;
         assert_eq!(lease.attempt, 1, "it has cost it nothing");
         assert!(lease.fence > fence, "and who has it is known all the same");
-        // Who has not heard of it says it again.
+        // A caller that got no answer repeats the call.
         take_back(&lease, now + 10).await;
         take_back(&lease, now + 10).await;
         assert!(receive(&**store, "notify", 30, at(now + 9)).await.is_empty());
@@ -176,7 +176,8 @@ pub async fn receives_are_counted_to_the_last(store: &Arc<dyn Store>) {
     assert_eq!(ids(&receive(&**store, "pay", 30, at(7)).await), ["b"], "its neighbour goes on");
 
     let told = store.telemetry("acme", Serial(0), 10).await.expect("telemetry can be read");
-    let failed = told.iter().find(|it| it.kind == "snavio.command.failed").expect("the sender is told");
+    let failed =
+        told.iter().find(|record| record.kind == "snavio.command.failed").expect("the sender is told");
     assert_eq!(failed.body["reason"], "delivery-failure");
     assert_eq!(failed.body["dead_letter_reason"], "receives_exhausted");
     assert_eq!(failed.body["attempts"], RECEIVES_MAX);
@@ -212,7 +213,7 @@ pub async fn a_dead_letter_says_what_went_wrong_last(store: &Arc<dyn Store>) {
 async fn letter_error(store: &dyn Store, id: Serial) -> Option<String> {
     let letters =
         store.dead_letters("acme", Some(&queue("dead")), Serial(0), 10).await.expect("they are listed");
-    letters.into_iter().find(|it| it.letter.delivery.id == id)?.letter.error
+    letters.into_iter().find(|dead_letter| dead_letter.letter.delivery.id == id)?.letter.error
 }
 
 /// DLV-2
@@ -247,7 +248,8 @@ pub async fn a_redriven_delivery_is_itself_again(store: &Arc<dyn Store>) {
     assert!(receive(&**store, "notify", 0, at(0)).await.is_empty());
     let dead = dead_letter(&**store, 0).await.letter.delivery.id;
     assert_eq!(dead, first.delivery_id);
-    // A younger one waits already: the redriven one has the older number and must not be lost behind it.
+    // A younger delivery waits already. The redriven one has the lower serial, and must not be lost behind
+    // it.
     settle_one(&**store, "b", &notify(), at(1)).await;
     let back = store.redrive("acme", vec![dead, Serial(7)], act("mended", at(2))).await;
     let back = back.expect("the store redrives");
@@ -255,7 +257,7 @@ pub async fn a_redriven_delivery_is_itself_again(store: &Arc<dyn Store>) {
     assert!(store.dead_letter("acme", dead).await.expect("it can be asked for").is_none());
 
     let again = receive(&**store, "notify", 0, at(2)).await;
-    let redriven = again.iter().find(|it| it.delivery_id == dead).expect("it is handed out");
+    let redriven = again.iter().find(|delivery| delivery.delivery_id == dead).expect("it is handed out");
     assert_eq!((redriven.attempt, redriven.queued_at), (1, at(2)));
     assert!(redriven.fence > last.fence);
     assert_eq!(acknowledge(&**store, "notify", &[receipt(&last)]).await, [ReceiptOutcome::Fenced]);
@@ -290,7 +292,7 @@ pub async fn a_purge_takes_what_was_there_and_is_on_the_record(store: &Arc<dyn S
     assert_eq!(audit[0].outcome, "3 deliveries deleted");
 }
 
-/// DLV-2: a long queue goes in steps, each with its line on the record.
+/// DLV-2: a long queue is purged in steps, and each step has an audit entry.
 pub async fn a_purge_of_a_long_queue_takes_all_of_it(store: &Arc<dyn Store>) {
     const BATCH: usize = 250;
     let batches = limits::SWEEP_ROWS_MAX / BATCH + 1;
@@ -304,11 +306,11 @@ pub async fn a_purge_of_a_long_queue_takes_all_of_it(store: &Arc<dyn Store>) {
     let seen = store.attributes(&queue("notify"), at(1)).await.expect("the store tells");
     assert_eq!(seen.depth, 0);
     let audit = store.audit(Serial(0), 10).await.expect("the record can be read");
-    let told = audit.iter().filter_map(|it| it.outcome.split(' ').next()?.parse::<u64>().ok());
+    let told = audit.iter().filter_map(|entry| entry.outcome.split(' ').next()?.parse::<u64>().ok());
     assert_eq!(told.sum::<u64>(), purged, "{audit:?}");
 }
 
-/// DLV-2: whichever side of a purge a message ends up on, it is wholly there or wholly gone.
+/// DLV-2: a message that races with a purge is wholly there or wholly gone.
 pub async fn a_purge_amid_traffic_leaves_no_ghosts(store: &Arc<dyn Store>) {
     let mut settled = 0;
     let mut purged = 0;
@@ -439,7 +441,7 @@ pub async fn tenants_do_not_see_each_others_dead_letters(store: &Arc<dyn Store>)
     let _ = settle(&**store, Vec::new(), at(0)).await;
 }
 
-/// DLV-3, ENG-1: who hangs up while it acknowledges has ended all its deliveries, or none.
+/// DLV-3, ENG-1: an acknowledgement whose caller hangs up has ended all its deliveries or none.
 pub async fn an_acknowledgement_that_is_given_up_is_whole(store: &Arc<dyn Store>) {
     const COUNT: u64 = 8;
     for wakes in 0.. {
@@ -452,14 +454,15 @@ pub async fn an_acknowledgement_that_is_given_up_is_whole(store: &Arc<dyn Store>
         let held = store.attributes(&queue("notify"), at(0)).await.expect("the store answers").in_flight;
         assert!(held == 0 || held == COUNT, "{held} of {COUNT} are there after {wakes} wakes");
         let again = acknowledge(&**store, "notify", &receipts).await;
-        assert!(again.iter().all(|it| *it == again[0]), "after {wakes} wakes: {again:?}");
+        assert!(again.iter().all(|outcome| *outcome == again[0]), "after {wakes} wakes: {again:?}");
         if given_up.is_some() {
             break;
         }
     }
 }
 
-/// DLV-5, ENG-1: who hangs up while it redrives has put all of them back, on the record, or none.
+/// DLV-5, ENG-1: a redrive whose caller hangs up has put back all deliveries, with their audit entries, or
+/// none.
 pub async fn a_redrive_that_is_given_up_is_whole(store: &Arc<dyn Store>) {
     const COUNT: usize = 5;
     let mut recorded = 0;
@@ -471,7 +474,7 @@ pub async fn a_redrive_that_is_given_up_is_whole(store: &Arc<dyn Store>) {
         }
         let letters = async || {
             let letters = store.dead_letters("acme", None, Serial(0), 100).await.expect("they can be listed");
-            letters.iter().map(|it| it.letter.delivery.id).collect::<Vec<_>>()
+            letters.iter().map(|dead_letter| dead_letter.letter.delivery.id).collect::<Vec<_>>()
         };
         let dead = eventually("all are dead letters", async || {
             store.sweep(at(0)).await.expect("the store sweeps");
@@ -490,7 +493,7 @@ pub async fn a_redrive_that_is_given_up_is_whole(store: &Arc<dyn Store>) {
         recorded += COUNT;
         eventually("each is on the record, once", async || {
             let audit = store.audit(Serial(0), 10_000).await.expect("the record can be read");
-            let redrives = audit.iter().filter(|it| it.action == "dead_letter.redrive").count();
+            let redrives = audit.iter().filter(|entry| entry.action == "dead_letter.redrive").count();
             assert!(redrives <= recorded, "{redrives} of {recorded} after {wakes} wakes");
             (redrives == recorded).then_some(())
         })

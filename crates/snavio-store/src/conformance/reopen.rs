@@ -1,4 +1,4 @@
-//! Closing and opening again: everything is kept, and no number is given twice (QUA-1, DLV-3).
+//! Closing and opening again: the store keeps everything, and never gives out a serial twice (QUA-1, DLV-3).
 
 pub use super::ordering::order_outlives_a_restart;
 pub use super::processing::{a_late_worker_is_fenced_over_a_restart, work_outlives_a_restart};
@@ -69,7 +69,7 @@ pub async fn everything_is_kept(backend: &dyn Backend) {
     store.close().await;
 }
 
-/// All that can be read, as text.
+/// Reads everything that can be read, as text.
 async fn told(store: &dyn Store) -> String {
     let registry = store.load().await.expect("the registry can be read");
     let changes = store.changes_since(0, 100).await.expect("the changelog can be read");
@@ -90,9 +90,9 @@ pub async fn serials_and_fences_rise(backend: &dyn Backend) {
         let delivery = queued(settle_one(&*store, &format!("id-{round}"), &notify(), at(0)).await);
         assert!(delivery > last.0, "{delivery:?} after {last:?}");
         let received = receive(&*store, "notify", 0, at(0)).await;
-        let lowest = received.iter().map(|it| it.fence).min().expect("deliveries are there");
+        let lowest = received.iter().map(|delivery| delivery.fence).min().expect("deliveries are there");
         assert!(lowest > last.1, "{lowest:?} after {last:?}");
-        let highest = received.iter().map(|it| it.fence).max().expect("deliveries are there");
+        let highest = received.iter().map(|delivery| delivery.fence).max().expect("deliveries are there");
         last = (delivery, highest);
         store = reopen(backend, store).await;
     }
@@ -132,7 +132,7 @@ pub async fn a_receipt_from_before_stands(backend: &dyn Backend) {
     store.close().await;
 }
 
-/// DLV-2, DLV-3: a restart must not bury what a worker is about to finish.
+/// DLV-2, DLV-3: a restart must not make a dead letter of work that a worker is about to finish.
 pub async fn the_last_attempt_outlives_a_restart(backend: &dyn Backend) {
     let store = backend.open().await;
     for id in ["a", "b"] {
@@ -152,7 +152,8 @@ pub async fn the_last_attempt_outlives_a_restart(backend: &dyn Backend) {
     store.close().await;
 }
 
-/// DLV-2: a delivery that was redriven is young again, whatever its number; those behind it are not.
+/// DLV-2: the age of a redriven delivery begins anew, whatever its serial. The age of older deliveries behind
+/// it does not.
 pub async fn a_redriven_delivery_does_not_keep_its_elders(backend: &dyn Backend) {
     let store = backend.open().await;
     settle_one(&*store, "redriven", &notify(), at(0)).await;
@@ -162,7 +163,7 @@ pub async fn a_redriven_delivery_does_not_keep_its_elders(backend: &dyn Backend)
     let dead = eventually("a dead letter", async || {
         store.sweep(at(0)).await.expect("the store sweeps");
         let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
-        letters.first().map(|it| it.letter.delivery.id)
+        letters.first().map(|dead_letter| dead_letter.letter.delivery.id)
     })
     .await;
     settle_one(&*store, "elder", &notify(), at(0)).await;
@@ -183,6 +184,9 @@ pub async fn an_event_outlives_a_restart(backend: &impl Backend) {
     store.close().await;
     let store = backend.open().await;
     let received = receive(&*store, "notify", 30, at(0)).await;
-    assert_eq!(received.iter().map(|it| (*it.message).clone()).collect::<Vec<_>>(), [intake.message]);
+    assert_eq!(
+        received.iter().map(|delivery| (*delivery.message).clone()).collect::<Vec<_>>(),
+        [intake.message]
+    );
     store.close().await;
 }

@@ -1,4 +1,4 @@
-//! An entity is forgotten on the record (ORD-6), and not amid what still waits of it.
+//! A reset of an entity is audited (ORD-6), and refused while deliveries of the entity wait.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub async fn a_reset_sees_what_comes_beside_it(store: &Arc<dyn Store>) {
         send(&**store, &entity, 1, &strict, at(0)).await;
         assert_eq!(drain(&**store, "strict", at(0)).await, [1]);
         let of = key("strict", &entity);
-        // What goes before keeps the store busy, so that the two after it are done together.
+        // The message before keeps the store busy, so that the store does the next two steps together.
         let before = send(&**store, "other", round, &strict, at(1));
         let beside = send(&**store, &entity, 2, &strict, at(1));
         let reset = store.reset_entity(&of, false, act("counted anew", at(1)));
@@ -59,9 +59,9 @@ pub async fn a_reset_forgets_and_hands_out_what_waits_on_the_record(store: &Arc<
     let nobody = store.reset_entity(&key("reorder", "nobody"), false, act("no", at(3))).await;
     assert_eq!(nobody.expect("it can be asked"), Reset::Unknown);
     let audit = store.audit(Serial(0), 10).await.expect("the record can be read");
-    assert_eq!(audit.iter().map(|it| it.action.as_str()).collect::<Vec<_>>(), ["entity.reset"; 2]);
+    assert_eq!(audit.iter().map(|entry| entry.action.as_str()).collect::<Vec<_>>(), ["entity.reset"; 2]);
     assert!(
-        audit.iter().all(|it| it.object.starts_with("acme acme/bot:reorder sha256:")),
+        audit.iter().all(|entry| entry.object.starts_with("acme acme/bot:reorder sha256:")),
         "and not by its name"
     );
 }

@@ -1,4 +1,4 @@
-//! The embedded store, whose file is changed beside it. SQLite keeps any value in any column.
+//! The embedded store. The tests change its file directly; SQLite accepts any value in any column.
 
 use snavio_model::id::Serial;
 use snavio_store::conformance::samples::{
@@ -9,7 +9,7 @@ use snavio_store::{Journal, Ledger, Queue, Store, StoreError};
 
 use crate::Damaged;
 
-/// A text that is none.
+/// SQL for a text that is not valid UTF-8.
 const NO_TEXT: &str = "CAST(x'ff61' AS TEXT)";
 
 struct Embedded {
@@ -42,7 +42,7 @@ impl Damaged for Embedded {
     }
 }
 
-/// Every column of a message, and a value that only damage could have put there.
+/// Every column of a message, each with a value that only damage can have put there.
 const OTHER_MESSAGE: [&str; 23] = [
     "id = 'id-other'",
     "source = 'acme/other'",
@@ -97,12 +97,12 @@ async fn a_delivery_of_a_damaged_message_ends_as_a_dead_letter_that_says_so() {
     for _ in 0..=RECEIVES_MAX {
         receive(store, "notify", 0, at(2)).await;
     }
-    // A commit after theirs: what was ended is a dead letter by now.
+    // This commit comes after those of the ended deliveries, so their dead letters exist now.
     settle_one(store, "c", &pay(), at(3)).await;
     let shown = store.dead_letter("acme", delivery).await;
     assert!(matches!(shown, Err(StoreError::Damaged { what: "message", .. })), "{shown:?}");
     let listed = store.dead_letters("acme", Some(&queue("dead")), Serial(0), 10).await.unwrap();
-    let listed: Vec<_> = listed.iter().map(|it| it.message_id.as_str()).collect();
+    let listed: Vec<_> = listed.iter().map(|dead_letter| dead_letter.message_id.as_str()).collect();
     assert_eq!(listed, ["b"], "and does not hide the others");
     store.close().await;
 }
@@ -133,13 +133,17 @@ async fn a_damaged_delivery_keeps_neither_the_store_nor_its_neighbours() {
         let delivery = queued(settle_one(&damaged.store, "a", &notify(), at(0)).await).unwrap();
         settle_one(&damaged.store, "b", &notify(), at(0)).await;
         damaged.flip(&format!("UPDATE delivery SET {change} WHERE id = {delivery}"));
-        // While it runs, the row is not asked: both end, one of them as a dead letter.
+        // A running node does not read the row. Both deliveries end, and one of them becomes a dead letter.
         for _ in 0..RECEIVES_MAX {
             receive(&damaged.store, "notify", 0, at(0)).await;
         }
         assert_eq!(damaged.store.sweep(at(0)).await.unwrap().dead_letters, 2, "{change}");
         let listed = damaged.store.dead_letters("acme", None, Serial(0), 10).await.unwrap();
-        assert_eq!(listed.iter().map(|it| it.message_id.as_str()).collect::<Vec<_>>(), ["b"], "{change}");
+        assert_eq!(
+            listed.iter().map(|dead_letter| dead_letter.message_id.as_str()).collect::<Vec<_>>(),
+            ["b"],
+            "{change}"
+        );
         settle_one(&damaged.store, "c", &notify(), at(1)).await;
         damaged.reopen().await;
         assert_eq!(ids(&receive(&damaged.store, "notify", 30, at(1)).await), ["c"], "{change}");
@@ -192,7 +196,7 @@ async fn the_integrity_check_reads_all_evidence_and_a_restore_says_what_is_missi
     let found = check_integrity(folder).unwrap();
     assert_eq!(found.len(), 3, "{found:?}");
     for what in ["message", "claim a", "audit entry"] {
-        assert!(found.iter().any(|it| it.starts_with(what)), "{what}: {found:?}");
+        assert!(found.iter().any(|fault| fault.starts_with(what)), "{what}: {found:?}");
     }
     damaged.flip("DELETE FROM known_id");
     let found = check_integrity(folder).unwrap();

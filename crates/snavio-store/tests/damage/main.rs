@@ -1,7 +1,8 @@
-//! QUA-1: a damaged record is noticed when it is read, refused for itself alone, and never a wrong answer.
+//! QUA-1: the store notices a damaged record when it reads it, refuses only that record, and never returns a
+//! wrong answer.
 //!
-//! What must hold is the same on every engine and stands here. Which changes the columns of an engine can suffer, and
-//! how they are made behind its back, stands with the engine.
+//! This file has the requirements, which are the same on every engine. The file of an engine has the changes
+//! that its columns can suffer, and the way to make them in the database directly.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -23,14 +24,14 @@ use snavio_store::conformance::samples::{
 };
 use snavio_store::{NewHold, Redriven, Report, Reset, Store, StoreError};
 
-/// A new store whose rows can be changed behind its back.
+/// A new store whose rows the test can change in the database directly.
 trait Damaged {
     fn store(&self) -> &dyn Store;
 
     /// Changes one row, as a flipped bit would.
     fn flip(&self, change: &str);
 
-    /// Closes it and opens it again.
+    /// Closes the store and opens it again.
     async fn reopen(&mut self);
 }
 
@@ -44,7 +45,11 @@ async fn a_changed_message_is_never_read_back(damaged: &impl Damaged, change: &s
     assert_eq!(ids(&received), ["b"], "{change}: its neighbour is handed out, itself not");
     assert_eq!(*received[0].message, message("acme/billing", "b", at(0)));
     let messages = store.messages("acme", Serial(0), 10).await.unwrap();
-    assert_eq!(messages.iter().map(|it| it.message.id.as_str()).collect::<Vec<_>>(), ["b"], "{change}");
+    assert_eq!(
+        messages.iter().map(|logged| logged.message.id.as_str()).collect::<Vec<_>>(),
+        ["b"],
+        "{change}"
+    );
     let told = store.telemetry("acme", Serial(0), 10).await.unwrap();
     assert_eq!(told.len(), 1, "{change}: {told:?}");
     store.close().await;
@@ -87,13 +92,13 @@ async fn a_damaged_dead_letter_is_left_out_of_lists_and_redrives(damaged: &impl 
     damaged.flip(&format!("UPDATE dead_letter SET {change} WHERE id = {delivery}"));
     for queue in [None, Some(&queue("dead"))] {
         let listed = store.dead_letters("acme", queue, Serial(0), 1).await.unwrap();
-        let listed: Vec<_> = listed.iter().map(|it| it.message_id.as_str()).collect();
+        let listed: Vec<_> = listed.iter().map(|dead_letter| dead_letter.message_id.as_str()).collect();
         assert_eq!(listed, ["b"], "{change}: a page of one is not empty before the end");
     }
     let shown = store.dead_letter("acme", delivery).await;
     assert!(matches!(shown, Err(StoreError::Damaged { what: "dead letter", .. })), "{change}: {shown:?}");
     let all = store.dead_letter_origins(&queue("dead"), Serial(0), 10).await.unwrap();
-    let all = all.into_iter().map(|it| it.id).collect();
+    let all = all.into_iter().map(|origin| origin.id).collect();
     let redriven = store.redrive("acme", all, act("mended", at(1))).await.unwrap();
     assert_eq!(redriven.back.len(), 1, "{change}");
     assert_eq!(ids(&receive(store, "notify", 30, at(1)).await), ["b"], "{change}");
@@ -110,7 +115,7 @@ async fn a_page_goes_on_behind_what_is_damaged(damaged: &impl Damaged) {
         damaged.flip(&format!("UPDATE message SET signature = 'other' WHERE id = '{id}'"));
     }
     let messages = store.messages("acme", Serial(0), 1).await.unwrap();
-    assert_eq!(messages.iter().map(|it| it.message.id.as_str()).collect::<Vec<_>>(), ["c"]);
+    assert_eq!(messages.iter().map(|logged| logged.message.id.as_str()).collect::<Vec<_>>(), ["c"]);
     let told = store.telemetry("acme", Serial(0), 1).await.unwrap();
     assert_eq!(told[0].body["command_id"], "c");
     let asked = store.message("acme", first).await;
@@ -129,12 +134,13 @@ async fn a_changed_audit_entry_is_never_read_back(damaged: &impl Damaged, change
     }
     damaged.flip(&format!("UPDATE audit SET {change} WHERE seq = (SELECT min(seq) FROM audit)"));
     let audit = store.audit(Serial(0), 1).await.unwrap();
-    let why: Vec<_> = audit.iter().map(|it| it.act.why.as_str()).collect();
+    let why: Vec<_> = audit.iter().map(|entry| entry.act.why.as_str()).collect();
     assert_eq!(why, ["second"], "{change}");
     store.close().await;
 }
 
-/// A changed hold is on something, nobody knows on what: nothing goes, nothing is erased, and no id is used again.
+/// A changed hold may cover any record. So the store deletes nothing, erases nothing, and lets no expired id
+/// be used again.
 async fn a_changed_hold_lets_nothing_go(damaged: &impl Damaged, change: &str) {
     let store = damaged.store();
     settle_one(store, "a", &pay(), at(0)).await;
@@ -152,7 +158,8 @@ async fn a_changed_hold_lets_nothing_go(damaged: &impl Damaged, change: &str) {
     store.close().await;
 }
 
-/// What a changed message says would stay, where an erasure passed it over: so it is told of, and nothing is called erased.
+/// An erasure that skipped a changed message would leave its content. So the erasure fails, and marks nothing
+/// as erased.
 async fn a_changed_message_is_not_called_erased(damaged: &impl Damaged) {
     let store = damaged.store();
     settle_one(store, "a", &route("ledger", ClaimPolicy::ledger()), at(0)).await;
@@ -166,7 +173,7 @@ async fn a_changed_message_is_not_called_erased(damaged: &impl Damaged) {
     store.close().await;
 }
 
-/// What a changed claim elsewhere says of an id cannot be known: it means nothing else, and nobody takes it.
+/// A changed claim at another destination may keep the id. So the id gets no other content.
 async fn a_changed_claim_elsewhere_keeps_its_id(damaged: &impl Damaged) {
     let store = damaged.store();
     let event = |name| route(name, ClaimPolicy::Event { keep_seconds: 1_000, answers: false });
@@ -178,7 +185,7 @@ async fn a_changed_claim_elsewhere_keeps_its_id(damaged: &impl Damaged) {
     store.close().await;
 }
 
-/// A changed claim may be held: what was answered last is not destroyed by another attempt.
+/// A changed claim may be held. So another attempt does not destroy its stored response.
 async fn a_changed_claim_keeps_its_answer(damaged: &impl Damaged) {
     let store = damaged.store();
     let work = take_up(store, "a", 0).await;
@@ -191,11 +198,11 @@ async fn a_changed_claim_keeps_its_answer(damaged: &impl Damaged) {
     store.close().await;
 }
 
-/// What only damage could have made of a hold.
+/// Changes of a hold that only damage can have made.
 const OTHER_HOLD: [&str; 5] =
     ["tenant = 'beta'", "event_id = 'b'", "destination = 'zeta/bot:pay'", "lifted_at = 1", "check_value = 1"];
 
-/// What is known of an entity and was changed decides nothing; other entities go on.
+/// A changed entity decides nothing, and other entities go on.
 async fn a_changed_entity_decides_nothing(damaged: &impl Damaged, change: &str) {
     let store = damaged.store();
     let strict = ordered("strict", Mode::Strict, |_| {});
@@ -208,7 +215,7 @@ async fn a_changed_entity_decides_nothing(damaged: &impl Damaged, change: &str) 
     assert!(queued(settled[1].outcomes[0]).is_some(), "{change}: {settled:?}");
     let key = EntityKey::stored("acme acme/bot:strict e").unwrap();
     assert!(matches!(store.entity(&key, at(1)).await, Err(StoreError::Damaged { what: "entity", .. })));
-    // Somebody may begin it anew, on the record (ORD-6).
+    // An operator may reset the entity, with an audit entry (ORD-6).
     let reset = async |force| store.reset_entity(&key, force, act("damaged", at(2))).await.unwrap();
     assert_eq!(reset(false).await, Reset::Busy { deliveries: 1 });
     assert_eq!(reset(true).await, Reset::Damaged);
@@ -218,8 +225,8 @@ async fn a_changed_entity_decides_nothing(damaged: &impl Damaged, change: &str) 
     store.close().await;
 }
 
-/// What is known of an entity and was changed is not written over when one of its messages fails for good, and those behind
-/// that stay (ORD-7).
+/// A changed entity is not overwritten when one of its messages fails for good, and the messages behind stay
+/// (ORD-7).
 async fn a_changed_entity_is_parked_as_it_is(damaged: &mut impl Damaged, change: &str) {
     let parking = ordered("parking", Mode::Strict, |order| order.on_failure = OnFailure::Park);
     let send = |id: &str, number| numbered(id, "e", number, std::slice::from_ref(&parking), at(1));
@@ -243,6 +250,6 @@ async fn a_changed_entity_is_parked_as_it_is(damaged: &mut impl Damaged, change:
     store.close().await;
 }
 
-/// Changes of what is known of an entity.
+/// Changes of an entity.
 const OTHER_ENTITY: [&str; 3] =
     ["body = replace(body, '\"last\":5', '\"last\":3')", "body = '{}'", "check_value = check_value + 1"];

@@ -1,4 +1,4 @@
-//! PostgreSQL, whose rows are changed by another session. It keeps only values of a column's type.
+//! PostgreSQL. The tests change its rows in another session; a column accepts only values of its type.
 
 use snavio_model::id::Serial;
 use snavio_store::conformance::samples::{RECEIVES_MAX, at, ids, notify, queue, queued, receive, settle_one};
@@ -37,7 +37,7 @@ impl Damaged for Database {
     }
 }
 
-/// Every column of a message, and a value that only damage could have put there.
+/// Every column of a message, each with a value that only damage can have put there.
 const OTHER_MESSAGE: [&str; 23] = [
     "id = 'id-other'",
     "source = 'acme/other'",
@@ -93,7 +93,7 @@ async fn a_delivery_of_a_damaged_message_ends_as_a_dead_letter_that_says_so() {
     let shown = store.dead_letter("acme", delivery).await;
     assert!(matches!(shown, Err(StoreError::Damaged { what: "message", .. })), "{shown:?}");
     let listed = store.dead_letters("acme", Some(&queue("dead")), Serial(0), 10).await.unwrap();
-    let listed: Vec<_> = listed.iter().map(|it| it.message_id.as_str()).collect();
+    let listed: Vec<_> = listed.iter().map(|dead_letter| dead_letter.message_id.as_str()).collect();
     assert_eq!(listed, ["b"], "and does not hide the others");
     store.close().await;
 }
