@@ -24,7 +24,7 @@ impl Unseal for NoKeys {
 
 /// QUA-1, ENG-7
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_holds_its_sweeps_leaves_them_to_others_until_it_may_again() {
+async fn node_with_held_sweeps_does_not_lead_them() {
     let folder = tempfile::tempdir().unwrap();
     let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(&Options::new(folder.path())).unwrap());
     let gate = Gate::start(Settings::default(), Arc::clone(&store), Arc::new(NOON), Arc::new(NoKeys));

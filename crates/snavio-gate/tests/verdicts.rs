@@ -23,9 +23,9 @@ use snavio_testbed::Postgres;
 
 const NOON: Timestamp = Timestamp(1_800_000_000_000);
 
-struct Hands(AtomicI64);
+struct ManualClock(AtomicI64);
 
-impl Clock for Hands {
+impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         Timestamp(self.0.load(Ordering::SeqCst))
     }
@@ -48,20 +48,20 @@ fn billing() -> ServiceName {
 }
 
 /// A gate that reads its store only when it must.
-struct Desk {
+struct Fixture {
     gate: Arc<Gate>,
-    clock: Arc<Hands>,
+    clock: Arc<ManualClock>,
 }
 
-impl Desk {
-    /// Grants `acme/billing` to send `pay` to `zeta/bot`, which has the routes `pay`, `refund` and the
-    /// critical `erase`.
-    async fn set(store: Arc<dyn Store>) -> Self {
-        let clock = Arc::new(Hands(AtomicI64::new(NOON.0)));
+impl Fixture {
+    /// Starts a gate on which `acme/billing` may send `pay` to `zeta/bot`. The target has the routes `pay`,
+    /// `refund` and the critical `erase`.
+    async fn start(store: Arc<dyn Store>) -> Self {
+        let clock = Arc::new(ManualClock(AtomicI64::new(NOON.0)));
         let settings = Settings { follow_every: Duration::from_secs(3600), ..Settings::default() };
         let gate =
             Gate::start(settings, store, Arc::clone(&clock) as Arc<dyn Clock>, Arc::new(OneSecret)).await;
-        let desk = Self { gate: gate.unwrap(), clock };
+        let fixture = Self { gate: gate.unwrap(), clock };
         let entries = [
             tenant("acme", false),
             tenant("zeta", false),
@@ -75,11 +75,11 @@ impl Desk {
             route("zeta/bot", "erase", "critical", None),
             grant("zeta/bot", "pay", None),
         ];
-        desk.make(entries.into_iter().map(Wish::Put).collect()).await;
-        desk
+        fixture.apply(entries.into_iter().map(Wish::Put).collect()).await;
+        fixture
     }
 
-    async fn make(&self, wishes: Vec<Wish>) {
+    async fn apply(&self, wishes: Vec<Wish>) {
         let author = Author { who: "operator".into(), why: String::new(), at: self.clock.now() };
         let changes = plan(&self.gate.registry(), wishes, &author, self.gate.window()).unwrap();
         self.gate.change_registry(changes).await.unwrap();
@@ -152,11 +152,17 @@ fn ban(until: Option<Timestamp>) -> Entry {
     entry(json!({ "kind": "ban", "source": "acme/billing", "until": until.map(|at| at.to_string()) }))
 }
 
+fn put(entry: Entry) -> Vec<Wish> {
+    vec![Wish::Put(entry)]
+}
+
+fn remove(entry: Entry) -> Vec<Wish> {
+    vec![Wish::Remove(entry.key())]
+}
+
 /// REG-2, REG-12, PIP-2: each case has the change at noon, the command a second later, and the verdict.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_case_of_who_may_send_what_has_its_verdict() {
-    let put = |entry| vec![Wish::Put(entry)];
-    let gone = |entry: Entry| vec![Wish::Remove(entry.key())];
+async fn each_permission_case_has_its_verdict() {
     let (ended, ends) = (Some(after(1)), Some(after(2)));
     let zeta = "zeta/bot";
     let cases = [
@@ -167,10 +173,10 @@ async fn every_case_of_who_may_send_what_has_its_verdict() {
         ("the own tenant's target, granted", put(grant("acme/bot", "pay", None)), "bot", "pay", "accepted"),
         ("a grant that ends later", put(grant(zeta, "pay", ends)), zeta, "pay", "accepted"),
         ("a grant that has ended", put(grant(zeta, "pay", ended)), zeta, "pay", "acl-deny"),
-        ("a grant that was revoked", gone(grant(zeta, "pay", None)), zeta, "pay", "acl-deny"),
+        ("a grant that was revoked", remove(grant(zeta, "pay", None)), zeta, "pay", "acl-deny"),
         ("a route that ends later", put(route(zeta, "pay", "low", ends)), zeta, "pay", "accepted"),
         ("a route that has ended", put(route(zeta, "pay", "low", ended)), zeta, "pay", "route-missing"),
-        ("a route that was removed", gone(route(zeta, "pay", "low", None)), zeta, "pay", "route-missing"),
+        ("a route that was removed", remove(route(zeta, "pay", "low", None)), zeta, "pay", "route-missing"),
         ("a route that never was", put(grant(zeta, "lost", None)), zeta, "lost", "route-missing"),
         ("a key that was revoked", put(key(Some(NOON))), zeta, "pay", "key_expired"),
         ("a ban without an end", put(ban(None)), zeta, "pay", "banned"),
@@ -186,10 +192,10 @@ async fn every_case_of_who_may_send_what_has_its_verdict() {
     for (case, wishes, target, name, verdict) in cases {
         let folder = tempfile::tempdir().unwrap();
         let store = EmbeddedStore::open(&embedded::Options::new(folder.path())).unwrap();
-        let desk = Desk::set(Arc::new(store)).await;
-        desk.make(wishes).await;
-        assert_eq!(desk.verdict(target, name, after(1)).await, verdict, "{case}");
-        desk.gate.stop().await;
+        let fixture = Fixture::start(Arc::new(store)).await;
+        fixture.apply(wishes).await;
+        assert_eq!(fixture.verdict(target, name, after(1)).await, verdict, "{case}");
+        fixture.gate.stop().await;
     }
 }
 
@@ -197,7 +203,7 @@ async fn every_case_of_who_may_send_what_has_its_verdict() {
 /// the store's changes. The age is the same for all profiles, because every message depends on a key and on
 /// the bans.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_registry_that_is_too_old_decides_nothing_whatever_the_profile() {
+async fn expired_registry_decides_nothing_on_any_profile() {
     const FRESH: Duration = Duration::from_millis(1_999);
     const STALE: Duration = Duration::from_millis(3_999);
     const EXPIRED: Duration = Duration::from_millis(4_999);
@@ -206,23 +212,23 @@ async fn a_registry_that_is_too_old_decides_nothing_whatever_the_profile() {
     for profile in [Profile::Critical, Profile::Moderate, Profile::Low] {
         let url = Postgres::shared().database().unwrap();
         let store = PostgresStore::open(&postgres::Options::new(&url)).await.unwrap();
-        let desk = Desk::set(Arc::new(store)).await;
+        let fixture = Fixture::start(Arc::new(store)).await;
         let of_profile = serde_json::to_value(profile).unwrap();
         let of_profile = route("zeta/bot", "pay", of_profile.as_str().unwrap(), None);
-        desk.make(vec![Wish::Put(of_profile)]).await;
+        fixture.apply(vec![Wish::Put(of_profile)]).await;
         // A row that no node of this version writes or can read.
-        let next = desk.gate.registry().version() + 1;
+        let next = fixture.gate.registry().version() + 1;
         let unreadable =
             format!("INSERT INTO registry_change VALUES ({next}, 0, '', '', 'mood', 'new', NULL, '{{}}')");
         Postgres::shared().ask(&url, &unreadable).unwrap();
         for (age, verdict) in ages {
-            let told = desk.verdict("zeta/bot", "pay", NOON.plus(age)).await;
-            assert_eq!(told, verdict, "{profile:?} after {age:?}");
+            let judged = fixture.verdict("zeta/bot", "pay", NOON.plus(age)).await;
+            assert_eq!(judged, verdict, "{profile:?} after {age:?}");
         }
         Postgres::shared().ask(&url, &format!("DELETE FROM registry_change WHERE version = {next}")).unwrap();
-        let told = desk.verdict("zeta/bot", "pay", NOON.plus(DROPPED)).await;
-        assert_eq!(told, "accepted", "{profile:?}: the store is asked first, and answers");
-        desk.gate.stop().await;
+        let judged = fixture.verdict("zeta/bot", "pay", NOON.plus(DROPPED)).await;
+        assert_eq!(judged, "accepted", "{profile:?}: the store is asked first, and answers");
+        fixture.gate.stop().await;
     }
 }
 
@@ -236,11 +242,11 @@ async fn sender_that_stops_waiting_leaves_one_dispatch() {
     let url = Postgres::shared().database().unwrap();
     let postgres = PostgresStore::open(&postgres::Options::new(&url)).await.unwrap();
     for store in [Arc::new(embedded) as Arc<dyn Store>, Arc::new(postgres)] {
-        let desk = Desk::set(Arc::clone(&store)).await;
+        let fixture = Fixture::start(Arc::clone(&store)).await;
         let mut in_flight = 0;
         for _ in 0..ROUNDS {
-            let arrival = desk.arrival("zeta/bot", "pay", after(1));
-            let send = || desk.gate.accept(arrival.clone(), Wait::Usual, ());
+            let arrival = fixture.arrival("zeta/bot", "pay", after(1));
+            let send = || fixture.gate.accept(arrival.clone(), Wait::Usual, ());
             let mut first = Box::pin(send());
             in_flight += usize::from(futures_util::poll!(&mut first).is_pending());
             drop(first);
@@ -250,9 +256,9 @@ async fn sender_that_stops_waiting_leaves_one_dispatch() {
         }
         assert!(in_flight > 0, "no sender stopped waiting for its commit");
         let queue = QueueKey::new("zeta", &QueueName::new("q").unwrap());
-        let attributes = store.attributes(&queue, desk.clock.now()).await.unwrap();
+        let attributes = store.attributes(&queue, fixture.clock.now()).await.unwrap();
         assert_eq!(attributes.depth, ROUNDS as u64, "{attributes:?}");
-        desk.gate.stop().await;
+        fixture.gate.stop().await;
     }
 }
 
@@ -266,9 +272,9 @@ async fn copies_of_an_unsettled_message_end_together() {
     let url = server.database().unwrap();
     let store = PostgresStore::open(&postgres::Options::new(&url)).await.unwrap();
     let store: Arc<dyn Store> = Arc::new(store);
-    let desk = Desk::set(Arc::clone(&store)).await;
-    let arrival = desk.arrival("zeta/bot", "pay", after(1));
-    let send = async || desk.gate.accept_all(vec![arrival.clone(); COPIES], Wait::Usual, ()).await;
+    let fixture = Fixture::start(Arc::clone(&store)).await;
+    let arrival = fixture.arrival("zeta/bot", "pay", after(1));
+    let send = async || fixture.gate.accept_all(vec![arrival.clone(); COPIES], Wait::Usual, ()).await;
 
     let (locking, at) = (Arc::clone(&server), url.clone());
     let lock = "BEGIN; LOCK TABLE message IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(600)";
@@ -288,7 +294,7 @@ async fn copies_of_an_unsettled_message_end_together() {
     let taken = send().await.into_iter().map(|ended| usize::from(ended.unwrap().taken_by().is_some()));
     assert!(taken.sum::<usize>() <= 1);
     let queue = QueueKey::new("zeta", &QueueName::new("q").unwrap());
-    let attributes = store.attributes(&queue, desk.clock.now()).await.unwrap();
+    let attributes = store.attributes(&queue, fixture.clock.now()).await.unwrap();
     assert_eq!(attributes.depth, 1, "{attributes:?}");
-    desk.gate.stop().await;
+    fixture.gate.stop().await;
 }

@@ -56,7 +56,7 @@ fn compare(documents: &[(String, String, String)]) {
 
 /// MSG-7
 #[test]
-fn ids_are_those_of_the_reference() {
+fn ids_equal_the_reference() {
     let documents = [
         r#"{"data": "test"}"#,
         "{}",
@@ -118,7 +118,7 @@ fn document() -> impl Strategy<Value = String> {
 
 /// MSG-7
 #[test]
-fn ids_of_any_documents_are_those_of_the_reference() {
+fn ids_of_random_documents_equal_the_reference() {
     let mut runner = TestRunner::deterministic();
     let any = document();
     let mut next = || any.new_tree(&mut runner).expect("a document is made").current();

@@ -59,7 +59,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn damage(refused: Result<EmbeddedStore, OpenError>) -> LogDamage {
+fn damage_of(refused: Result<EmbeddedStore, OpenError>) -> LogDamage {
     match refused.map(|_| ()) {
         Err(OpenError::Log { damage, .. }) => damage,
         other => panic!("not refused for its log: {other:?}"),
@@ -86,10 +86,10 @@ async fn log_that_lacks_flushed_commits_is_refused() {
             None => std::fs::remove_file(copied.path().join(LOG)).unwrap(),
             Some(bytes) => std::fs::write(copied.path().join(LOG), bytes).unwrap(),
         }
-        let told = damage(open(copied.path())).to_string();
-        assert!(told.contains(word), "{told}");
-        assert!(check_integrity(copied.path()).is_err(), "{told}");
-        assert!(backup(copied.path(), &other.path().join("copy.db")).is_err(), "{told}");
+        let damage = damage_of(open(copied.path())).to_string();
+        assert!(damage.contains(word), "{damage}");
+        assert!(check_integrity(copied.path()).is_err(), "{damage}");
+        assert!(backup(copied.path(), &other.path().join("copy.db")).is_err(), "{damage}");
     }
     let copied = tempfile::tempdir().unwrap();
     copy(folder.path(), copied.path());
@@ -105,15 +105,15 @@ async fn log_of_another_store_is_refused() {
     let copied = tempfile::tempdir().unwrap();
     // Salts rise with each start of a log. Only the log with the lower salts can never be the node's own next
     // one.
-    let salt = |folder: &Path| {
-        let log = std::fs::read(folder.join(LOG)).unwrap();
+    let [first_salt, second_salt] = [&one, &other].map(|folder| {
+        let log = std::fs::read(folder.path().join(LOG)).unwrap();
         u32::from_be_bytes(log[16..20].try_into().unwrap())
-    };
-    let is_lower = salt(other.path()).wrapping_sub(salt(one.path())) >= 1 << 31;
+    });
+    let is_lower = second_salt.wrapping_sub(first_salt) >= 1 << 31;
     let (store, log) = if is_lower { (one.path(), other.path()) } else { (other.path(), one.path()) };
     copy(store, copied.path());
     std::fs::copy(log.join(LOG), copied.path().join(LOG)).unwrap();
-    let found = damage(open(copied.path()));
+    let found = damage_of(open(copied.path()));
     assert!(matches!(found, LogDamage::Other), "{found:?}");
 
     let foreign = std::fs::read(copied.path().join(LOG)).unwrap();
@@ -156,7 +156,7 @@ async fn commits_that_were_not_flushed_may_be_missing() {
 
 /// QUA-1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn remains_of_a_store_keep_a_new_one_from_being_made() {
+async fn remains_of_a_store_prevent_a_new_one() {
     let remains = [LOG, POSITION, "snavio.db.restoring", "archive/a", "claims/identity", "recovery-1/a"];
     for (name, is_empty) in remains.into_iter().flat_map(|name| [(name, false), (name, true)]) {
         let folder = tempfile::tempdir().unwrap();
@@ -257,7 +257,7 @@ async fn log_left_by_a_clean_stop_is_judged() {
             Some(bytes) => std::fs::write(copied.path().join(LOG), bytes).unwrap(),
         }
         if !word.is_empty() {
-            let found = damage(open(copied.path())).to_string();
+            let found = damage_of(open(copied.path())).to_string();
             assert!(found.contains(word), "{found}");
             let recovery = Recovery::prepare(copied.path(), at(1)).unwrap().unwrap();
             assert_eq!(recovery.contents(Kept::Readable).unwrap().messages, 20, "the database has all");

@@ -23,9 +23,9 @@ use snavio_store::{Act, NewSegment, OnRecord, Report, Store, StoredClaim};
 
 pub(crate) const DAY: i64 = 86_400;
 
-pub(crate) struct Hands(AtomicI64);
+pub(crate) struct ManualClock(AtomicI64);
 
-impl Clock for Hands {
+impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         Timestamp(self.0.load(Ordering::Relaxed))
     }
@@ -39,15 +39,15 @@ impl Unseal for NoKeys {
     }
 }
 
-pub(crate) struct Books {
+pub(crate) struct Fixture {
     folder: tempfile::TempDir,
     pub(crate) archive: PathBuf,
-    pub(crate) clock: Arc<Hands>,
+    pub(crate) clock: Arc<ManualClock>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) gate: Arc<Gate>,
 }
 
-impl Books {
+impl Fixture {
     pub(crate) async fn open() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = EmbeddedStore::open(&Options::new(folder.path().join("data"))).unwrap();
@@ -59,19 +59,19 @@ impl Books {
     }
 
     async fn of(folder: tempfile::TempDir, store: Arc<dyn Store>) -> Self {
-        let clock = Arc::new(Hands(AtomicI64::new(at(0).0)));
+        let clock = Arc::new(ManualClock(AtomicI64::new(at(0).0)));
         let archive = folder.path().join("archive");
         let gate = start(&store, &clock, &archive, "the first").await;
         Self { folder, archive, clock, store, gate }
     }
 
     /// Starts another node over the same store, with an archive in a folder of this name.
-    pub(crate) async fn another(&self, archive: &str) -> Arc<Gate> {
+    pub(crate) async fn start_node_with_archive(&self, archive: &str) -> Arc<Gate> {
         start(&self.store, &self.clock, &self.folder.path().join(archive), "another").await
     }
 
     /// Takes a backup now, restores it into a folder of its own, and opens it.
-    pub(crate) fn restored(&self, takes_over_archive: bool) -> Arc<dyn Store> {
+    pub(crate) fn restore_backup(&self, takes_over_archive: bool) -> Arc<dyn Store> {
         let [data, backup, copy] = ["data", "backup.db", "copy"].map(|name| self.folder.path().join(name));
         embedded::backup(&data, &backup).unwrap();
         embedded::restore(&backup, &copy, takes_over_archive, self.clock.now()).unwrap();
@@ -79,7 +79,7 @@ impl Books {
     }
 
     /// Starts a node over another store, with the same archive.
-    pub(crate) async fn serving(&self, store: &Arc<dyn Store>) -> Arc<Gate> {
+    pub(crate) async fn start_node(&self, store: &Arc<dyn Store>) -> Arc<Gate> {
         start(store, &self.clock, &self.archive, "another").await
     }
 
@@ -103,7 +103,7 @@ impl Books {
         self.claim(id).await.pointer().unwrap().unwrap().record
     }
 
-    pub(crate) fn day(&self, day: i64) -> Timestamp {
+    pub(crate) fn set_day(&self, day: i64) -> Timestamp {
         self.clock.0.store(at(day * DAY).0, Ordering::Relaxed);
         at(day * DAY)
     }
@@ -146,9 +146,9 @@ impl Books {
     }
 
     /// Sends an id again, with content of this hash.
-    pub(crate) async fn again(&self, id: &str, what: u8) -> Outcome {
+    pub(crate) async fn resend(&self, id: &str, content: u8) -> Outcome {
         let mut intake = intake(id, &book(), self.clock.now());
-        intake.message.domain_hash = DomainHash([what; 32]);
+        intake.message.domain_hash = DomainHash([content; 32]);
         settle(&*self.store, vec![intake], self.clock.now()).await[0].outcomes[0]
     }
 
@@ -159,12 +159,12 @@ impl Books {
     /// Returns the paths of all segments in the archive.
     pub(crate) fn objects(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
-        walk(&self.archive, &mut found);
+        collect_files(&self.archive, &mut found);
         found.retain(|path| path.extension().is_some_and(|extension| extension == "zst"));
         found
     }
 
-    pub(crate) async fn audited(&self, action: &str) -> usize {
+    pub(crate) async fn count_audited(&self, action: &str) -> usize {
         let entries = self.store.audit(Serial(0), 1000).await.unwrap();
         entries.iter().filter(|entry| entry.action == action).count()
     }
@@ -174,10 +174,10 @@ impl Books {
     }
 }
 
-fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
+fn collect_files(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten() {
         let path = entry.unwrap().path();
-        if path.is_dir() { walk(&path, found) } else { found.push(path) }
+        if path.is_dir() { collect_files(&path, files) } else { files.push(path) }
     }
 }
 
@@ -191,7 +191,7 @@ pub(crate) fn key(id: &str) -> IdKey {
     IdKey { id: MessageId::stored(id), tenant: TenantName::new("acme").unwrap() }
 }
 
-pub(crate) fn moved(moved: usize) -> ArchiveRound {
+pub(crate) fn moved_round(moved: usize) -> ArchiveRound {
     ArchiveRound { moved, ..ArchiveRound::default() }
 }
 
@@ -203,8 +203,8 @@ pub(crate) fn is_conflict(outcome: Outcome) -> bool {
     matches!(outcome, Outcome::Conflict { .. })
 }
 
-async fn start(store: &Arc<dyn Store>, clock: &Arc<Hands>, archive: &Path, name: &str) -> Arc<Gate> {
-    let clock: Arc<dyn Clock> = Arc::<Hands>::clone(clock);
+async fn start(store: &Arc<dyn Store>, clock: &Arc<ManualClock>, archive: &Path, name: &str) -> Arc<Gate> {
+    let clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(clock);
     let gate = Gate::start(Settings::default(), Arc::clone(store), clock, Arc::new(NoKeys)).await.unwrap();
     // Only the test runs the expiry sweep.
     gate.hold_sweeps(true);

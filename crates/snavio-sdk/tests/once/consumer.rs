@@ -7,18 +7,18 @@ use snavio_sdk::once::{Once, OnceError};
 
 /// The behaviour of an effect after it has written its row.
 #[derive(Debug, Clone)]
-pub(crate) enum Then {
-    Leave(Option<String>),
+pub(crate) enum AfterWrite {
+    Return(Option<String>),
     Fail,
     Panic,
     /// Ignores an error that has ended or spoilt its transaction.
-    PassOver,
+    IgnoreError,
     RollBack,
 }
 
-impl Then {
-    pub(crate) fn leave(result: &str) -> Self {
-        Self::Leave(Some(result.to_owned()))
+impl AfterWrite {
+    pub(crate) fn returning(result: &str) -> Self {
+        Self::Return(Some(result.to_owned()))
     }
 }
 
@@ -33,7 +33,7 @@ pub(crate) trait Consumer: Clone + Send + Sync + 'static {
     fn once(
         &self,
         delivery: Delivery,
-        then: Then,
+        then: AfterWrite,
     ) -> impl Future<Output = Result<Once, OnceError>> + Send + 'static;
 
     /// Counts the effects of all messages.
@@ -51,7 +51,7 @@ pub(crate) fn delivery(id: &str) -> Delivery {
 }
 
 /// A delivery of a message with another name or amount.
-pub(crate) fn delivery_of(id: &str, name: &str, amount: u32) -> Delivery {
+pub(crate) fn delivery_with(id: &str, name: &str, amount: u32) -> Delivery {
     let mut delivery = delivery(id);
     let command = json!({ "source": "acme/billing", "target": "acme/bot", "name": name, "payload": { "amount": amount } });
     let message = json!({ "metadata": { "id": id }, "command": command });
@@ -71,7 +71,7 @@ pub(crate) fn delivery_from(source: &str, id: &str) -> Delivery {
 }
 
 /// Renders the result of a call in one line, for assertions.
-pub(crate) fn told(ended: &Result<Once, OnceError>) -> String {
+pub(crate) fn describe(ended: &Result<Once, OnceError>) -> String {
     match ended {
         Ok(once) => format!("{once:?}"),
         Err(error) => {

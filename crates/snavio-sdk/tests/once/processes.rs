@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use snavio_sdk::once::Once;
 
-use crate::consumer::{Consumer, Then, delivery};
+use crate::consumer::{AfterWrite, Consumer, delivery};
 use crate::on_postgres::OnPostgres;
 use crate::on_sqlite::Sqlite;
 
@@ -36,7 +36,7 @@ async fn eight_processes_have_each_effect_once_in_postgresql() {
 fn race(database: &str) {
     let racers = (0..PROCESSES).map(|racer| {
         Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "processes::a_racer", "--ignored", "--nocapture"])
+            .args(["--exact", "processes::racer", "--ignored", "--nocapture"])
             .env(DATABASE, database)
             .env(BEGIN, (racer * MESSAGES / PROCESSES).to_string())
             .stdout(Stdio::piped())
@@ -57,7 +57,7 @@ fn race(database: &str) {
 
 #[tokio::test]
 #[ignore = "runs in processes that the tests above start"]
-async fn a_racer() {
+async fn racer() {
     let database = std::env::var(DATABASE).unwrap();
     let done = if database.contains("://") {
         run(OnPostgres::at(database)).await
@@ -72,7 +72,8 @@ async fn run(consumer: impl Consumer) -> usize {
     let begin: usize = std::env::var(BEGIN).unwrap().parse().unwrap();
     for message in begin..begin + MESSAGES {
         let message = message % MESSAGES;
-        let once = consumer.once(delivery(&format!("id-{message}")), Then::leave("done")).await.unwrap();
+        let once =
+            consumer.once(delivery(&format!("id-{message}")), AfterWrite::returning("done")).await.unwrap();
         assert_eq!(once.result(), Some("done"));
         done += usize::from(matches!(once, Once::Done(_)));
     }

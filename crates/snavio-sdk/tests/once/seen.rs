@@ -26,7 +26,7 @@ const AGAIN: &str =
 
 /// CLM-10
 #[tokio::test]
-async fn a_table_of_the_reference_is_used_as_it_is_in_sqlite() {
+async fn reference_table_works_unchanged_in_sqlite() {
     use sqlite::seen::{cleanup, create_table, is_duplicate, mark_seen};
 
     let consumer = Sqlite::new().await;
@@ -50,7 +50,7 @@ async fn a_table_of_the_reference_is_used_as_it_is_in_sqlite() {
 
 /// CLM-10
 #[tokio::test]
-async fn a_table_of_the_reference_is_used_as_it_is_in_postgresql() {
+async fn reference_table_works_unchanged_in_postgresql() {
     use postgres::seen::{cleanup, create_table, is_duplicate, mark_seen};
 
     let consumer = OnPostgres::new().await;
@@ -84,7 +84,7 @@ async fn a_table_of_the_reference_is_used_as_it_is_in_postgresql() {
 
 /// CLM-10
 #[tokio::test]
-async fn of_many_that_mark_an_event_at_once_one_is_the_first() {
+async fn racing_marks_have_one_first() {
     let consumer = OnPostgres::new().await;
     postgres::seen::create_table(&mut consumer.connection().await).await.unwrap();
     let marks = (0..20).map(|_| {

@@ -44,7 +44,7 @@ fn call(url: &str) -> Call {
 }
 
 /// Renders the result of a call in one line.
-fn told(called: &Called) -> String {
+fn summary(called: &Called) -> String {
     match &called.ending {
         Ending::Completed { answer, reference, .. } => {
             let status = answer.as_ref().map(|answer| answer.status);

@@ -10,15 +10,15 @@ use tokio::sync::mpsc;
 
 use crate::AMPLE;
 
-/// How the server treats a request.
+/// The server's reaction to a request.
 #[derive(Debug, Clone)]
-pub(crate) enum Act {
+pub(crate) enum ServerAction {
     /// Answers with these bytes, and keeps the connection.
-    Say(String),
+    Respond(String),
     /// Answers with these bytes, and resets the connection.
-    SayAndReset(String),
+    RespondAndReset(String),
     /// Answers with this status, and a body that goes on until the client hangs up.
-    Pour(&'static str),
+    RespondEndlessly(&'static str),
     /// Reads the request, and never answers.
     Hang,
     /// Reads the request, and closes the connection.
@@ -27,10 +27,10 @@ pub(crate) enum Act {
     Ignore,
 }
 
-impl Act {
+impl ServerAction {
     /// Responds with a status line, headers and a body.
     pub(crate) fn answer(status: &str, headers: &str, body: &str) -> Self {
-        Self::Say(format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\n\r\n{body}", body.len()))
+        Self::Respond(format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\n\r\n{body}", body.len()))
     }
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) async fn start(act: Act) -> Self {
+    pub(crate) async fn start(action: ServerAction) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, requests) = mpsc::unbounded_channel();
@@ -59,7 +59,7 @@ impl Server {
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 counted.fetch_add(1, Ordering::SeqCst);
-                tokio::spawn(serve(stream, act.clone(), sender.clone(), pouring.clone()));
+                tokio::spawn(serve(stream, action.clone(), sender.clone(), pouring.clone()));
             }
         });
         Self { address, requests, connections, poured }
@@ -92,25 +92,27 @@ impl Server {
 
 async fn serve(
     mut stream: TcpStream,
-    act: Act,
+    action: ServerAction,
     requests: mpsc::UnboundedSender<Request>,
     poured: mpsc::UnboundedSender<usize>,
 ) {
-    if matches!(act, Act::Ignore) {
+    if matches!(action, ServerAction::Ignore) {
         return std::future::pending().await;
     }
     while let Some(request) = read(&mut stream).await {
         requests.send(request).unwrap();
-        match &act {
-            Act::Say(bytes) => stream.write_all(bytes.as_bytes()).await.unwrap_or_default(),
-            Act::SayAndReset(bytes) => {
+        match &action {
+            ServerAction::Respond(bytes) => stream.write_all(bytes.as_bytes()).await.unwrap_or_default(),
+            ServerAction::RespondAndReset(bytes) => {
                 stream.write_all(bytes.as_bytes()).await.unwrap();
                 stream.set_zero_linger().unwrap();
                 return;
             }
-            Act::Pour(status) => return poured.send(pour(&mut stream, status).await).unwrap_or_default(),
-            Act::Hang => std::future::pending().await,
-            Act::HangUp | Act::Ignore => return,
+            ServerAction::RespondEndlessly(status) => {
+                return poured.send(pour(&mut stream, status).await).unwrap_or_default();
+            }
+            ServerAction::Hang => std::future::pending().await,
+            ServerAction::HangUp | ServerAction::Ignore => return,
         }
     }
 }

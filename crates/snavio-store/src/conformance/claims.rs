@@ -15,7 +15,7 @@ use super::samples::{
 use crate::{ClaimLookUp, Store};
 
 /// CLM-4: tasks settle the same ids at the same time, in batches of their own.
-pub async fn of_many_racing_tasks_one_wins(store: &Arc<dyn Store>) {
+pub async fn racing_tasks_have_one_winner_for_each_id(store: &Arc<dyn Store>) {
     const IDS: usize = 10;
     let tasks: Vec<_> = (0..32)
         .map(|task| {
@@ -71,7 +71,7 @@ pub async fn tenants_do_not_share_ids(store: &Arc<dyn Store>) {
 }
 
 /// CLM-19: time decides that a claim has expired, and not the deletion of its row.
-pub async fn a_claim_ends_by_time_alone(store: &Arc<dyn Store>) {
+pub async fn claim_expires_by_time_alone(store: &Arc<dyn Store>) {
     let keep = i64::from(KEEP_SECONDS);
     for (now, fresh) in [(0, true), (keep - 1, false), (keep, true), (keep + 1, false), (2 * keep, true)] {
         let outcome = settle_one(&**store, "a", &pay(), at(now)).await;
@@ -96,7 +96,7 @@ pub async fn destinations_claim_for_themselves(store: &Arc<dyn Store>) {
 }
 
 /// CLM-10, CLM-18: until the claim is swept, or while it is held.
-pub async fn what_is_over_is_shown_to_who_asks_for_it(store: &Arc<dyn Store>) {
+pub async fn expired_claim_is_shown_on_request(store: &Arc<dyn Store>) {
     settle_one(&**store, "a", &pay(), at(0)).await;
     let id = IdKey { id: MessageId::stored("a"), tenant: "acme".parse().expect("a tenant") };
     let later = at(i64::from(KEEP_SECONDS));
@@ -106,7 +106,7 @@ pub async fn what_is_over_is_shown_to_who_asks_for_it(store: &Arc<dyn Store>) {
 }
 
 /// REG-24
-pub async fn a_tenant_has_claims_of_its_ids_and_at_its_destinations(store: &Arc<dyn Store>) {
+pub async fn tenant_has_claims_as_sender_and_as_recipient(store: &Arc<dyn Store>) {
     let has = async |tenant: &str| store.has_claims(tenant).await.expect("the store answers");
     assert!(!has("acme").await);
     settle(&**store, vec![intake_of("zeta/app", "a", &[pay()], at(0))], at(0)).await;
@@ -143,9 +143,8 @@ pub async fn look_up_of_service_finds_its_claim_among_many(store: &Arc<dyn Store
     }
 }
 
-/// CLM-1, CLM-10: a look-up names the tenants that sent the id and those that it was delivered to, for ids of
-/// any form.
-pub async fn an_id_is_looked_up_among_all_senders(store: &Arc<dyn Store>) {
+/// CLM-1, CLM-10: a look-up names the senders and the recipients of the id, for ids of any form.
+pub async fn id_is_looked_up_among_all_senders(store: &Arc<dyn Store>) {
     let uuid = "0193a1c2-7d1e-7c3a-9f51-2b6f6f0a9d11";
     let zeta_route = {
         let target = "zeta/worker".parse().expect("a service");
@@ -196,7 +195,7 @@ pub async fn an_id_is_looked_up_among_all_senders(store: &Arc<dyn Store>) {
                 .collect();
             assert_eq!(claims, found, "{asked:?}");
             let later = store.claims_under(&asked, at(2 * i64::from(KEEP_SECONDS))).await;
-            assert!(later.expect("the store answers").is_empty(), "their time is over");
+            assert!(later.expect("the store answers").is_empty(), "they have expired");
         }
     }
 }

@@ -18,12 +18,12 @@ pub async fn an_event_is_kept_as_it_came(store: &Arc<dyn Store>) {
     assert_eq!(received.iter().map(|delivery| (*delivery.message).clone()).collect::<Vec<_>>(), sent);
     let logged = store.messages("acme", Serial(0), 10).await.expect("messages can be read");
     assert_eq!(logged.iter().map(|logged| logged.message.clone()).collect::<Vec<_>>(), sent);
-    let told = store.telemetry("acme", Serial(0), 10).await.expect("telemetry can be read");
-    let kinds: Vec<_> = told.iter().map(|record| record.kind.as_str()).collect();
+    let records = store.telemetry("acme", Serial(0), 10).await.expect("telemetry can be read");
+    let kinds: Vec<_> = records.iter().map(|record| record.kind.as_str()).collect();
     assert_eq!(kinds, ["snavio.event.delivered", "snavio.command.delivered"]);
-    assert_eq!((&told[0].body["event_id"], &told[0].body["event_type"]), (&"a".into(), &"pay".into()));
+    assert_eq!((&records[0].body["event_id"], &records[0].body["event_type"]), (&"a".into(), &"pay".into()));
     let uses = store.uses("acme", Serial(i64::MAX), 10).await.expect("uses can be read");
-    let told: Vec<_> = uses.iter().map(|dispatch| (dispatch.kind, dispatch.key_version.clone())).collect();
+    let shown: Vec<_> = uses.iter().map(|dispatch| (dispatch.kind, dispatch.key_version.clone())).collect();
     let signed = sent[1].key_version.clone();
-    assert_eq!(told, [(MessageKind::Command, signed), (MessageKind::Event, None)]);
+    assert_eq!(shown, [(MessageKind::Command, signed), (MessageKind::Event, None)]);
 }

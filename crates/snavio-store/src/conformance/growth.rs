@@ -27,7 +27,7 @@ pub async fn claims_level_off_under_steady_traffic(backend: &dyn Backend) {
     let level = &rows[rows.len() / 2..];
     assert!(level.iter().all(|rows| *rows <= most * of_one && *rows == level[0]), "{rows:?}");
     let live = settle_one(&*store, "1190-0", &pay(), at(1199)).await;
-    assert!(queued(live).is_none(), "what is not over stays");
+    assert!(queued(live).is_none(), "a live claim stays");
     sweep(&*store, 3600).await;
     assert_eq!(backend.claim_rows(), 0);
     store.close().await;

@@ -11,6 +11,7 @@ use snavio_model::limits;
 use snavio_model::name::TenantName;
 use snavio_model::refusal::{Reason, Refusal, Subject};
 use snavio_model::telemetry::{Record, StoredRecord, refused};
+use snavio_model::time::Timestamp;
 
 use super::eventually;
 use super::samples::{act, at, event_intake, intake_of, message, notify, queue, receive, settle, settle_one};
@@ -18,8 +19,8 @@ use crate::{Deed, Store};
 
 fn record(source: &str, reason: Reason, now: i64) -> Record {
     let source = source.parse().expect("a service");
-    let told = refused(&source, &Subject::default(), &Refusal::new(reason, ""), at(now));
-    told.expect("such a refusal is reported")
+    let record = refused(&source, &Subject::default(), &Refusal::new(reason, ""), at(now));
+    record.expect("such a refusal is reported")
 }
 
 /// TEL-2, TEL-4: records from the telemetry table and records from the message log come in one order.
@@ -68,7 +69,7 @@ pub async fn telemetry_wakes_its_readers(store: &Arc<dyn Store>) {
 }
 
 /// TEL-4, QUA-1: a flood of one tenant does not wake the readers of other tenants.
-pub async fn telemetry_wakes_nobody_else(store: &Arc<dyn Store>) {
+pub async fn telemetry_wakes_no_other_tenant(store: &Arc<dyn Store>) {
     let written = store.telemetry_written("zeta");
     let more = written.notified();
     tokio::pin!(more);
@@ -77,18 +78,18 @@ pub async fn telemetry_wakes_nobody_else(store: &Arc<dyn Store>) {
     settle_one(&**store, "a", &notify(), at(0)).await;
     // Once this notification has come, all notifications of the writes above have been sent.
     let own = store.telemetry_written("acme");
-    let told = own.notified();
-    tokio::pin!(told);
-    told.as_mut().enable();
+    let woken = own.notified();
+    tokio::pin!(woken);
+    woken.as_mut().enable();
     store.record(vec![record("acme/billing", Reason::AclDeny, 0)]).await.expect("it is recorded");
-    tokio::time::timeout(Duration::from_secs(20), told).await.expect("woken by a record");
+    tokio::time::timeout(Duration::from_secs(20), woken).await.expect("woken by a record");
     // A backend that polls now and then does not wake the reader either.
     let quiet = tokio::time::timeout(Duration::from_millis(600), more).await;
     assert!(quiet.is_err(), "nothing was written for it");
 }
 
 /// TEL-3: a record that is written while a page is read is on that page or on a later one.
-pub async fn a_reader_amid_writers_misses_nothing(store: &Arc<dyn Store>) {
+pub async fn reader_among_writers_misses_nothing(store: &Arc<dyn Store>) {
     const ROUNDS: i64 = 150;
     let writing = tokio::spawn({
         let store = Arc::clone(store);
@@ -117,7 +118,7 @@ pub async fn a_reader_amid_writers_misses_nothing(store: &Arc<dyn Store>) {
 }
 
 /// PIP-9: a page of the largest messages fits in memory.
-pub async fn a_page_of_messages_is_bounded_in_bytes(store: &Arc<dyn Store>) {
+pub async fn page_of_messages_is_bounded_in_bytes(store: &Arc<dyn Store>) {
     const MESSAGES: usize = limits::PAGE_BYTES_MAX / limits::BODY_BYTES_MAX + 2;
     for n in 0..MESSAGES {
         let mut intake = intake_of("acme/billing", &format!("id-{n}"), &[notify()], at(0));
@@ -146,15 +147,15 @@ pub async fn a_page_of_messages_is_bounded_in_bytes(store: &Arc<dyn Store>) {
 }
 
 /// TEL-4, QUA-5
-pub async fn tenants_read_their_own(store: &Arc<dyn Store>) {
+pub async fn tenants_read_only_their_own_records(store: &Arc<dyn Store>) {
     let batch = ["acme/billing", "zeta/shop"].map(|source| intake_of(source, "a", &[notify()], at(0)));
     settle(&**store, batch.to_vec(), at(0)).await;
     let records = ["acme/billing", "zeta/shop"].map(|source| record(source, Reason::AclDeny, 1));
     store.record(records.to_vec()).await.expect("they are recorded");
     for (tenant, source) in [("acme", "acme/billing"), ("zeta", "zeta/shop")] {
-        let told = store.telemetry(tenant, Serial(0), 10).await.expect("telemetry can be read");
+        let records = store.telemetry(tenant, Serial(0), 10).await.expect("telemetry can be read");
         let sources: Vec<_> =
-            told.iter().map(|record| record.source.as_deref().unwrap_or_default()).collect();
+            records.iter().map(|record| record.source.as_deref().unwrap_or_default()).collect();
         assert_eq!(sources, [source; 2], "{tenant}");
         let messages = store.messages(tenant, Serial(0), 10).await.expect("messages can be read");
         assert_eq!(messages.len(), 1);
@@ -197,19 +198,18 @@ pub async fn audit_and_dead_letters_page_by_number(store: &Arc<dyn Store>) {
     let why: Vec<_> = first.iter().chain(&rest).map(|entry| entry.act.why.as_str()).collect();
     assert_eq!(why, ["step 0", "step 1", "step 2", "step 3", "step 4", "step 5"]);
     let last = rest.last().expect("there is a last one");
-    let told = (last.action.as_str(), last.object.as_str(), last.outcome.as_str());
-    assert_eq!(told, ("config.poll", "acme/bot", "no secret"));
+    let shown = (last.action.as_str(), last.object.as_str(), last.outcome.as_str());
+    assert_eq!(shown, ("config.poll", "acme/bot", "no secret"));
 }
 
 /// REG-17: the log says afterwards which permission each message used, without the message's content.
-pub async fn uses_are_read_newest_first(store: &Arc<dyn Store>) {
+pub async fn permission_uses_are_read_newest_first(store: &Arc<dyn Store>) {
     for (n, id) in ["a", "b", "c"].into_iter().enumerate() {
         settle_one(&**store, id, &notify(), at(n as i64)).await;
     }
-    let uses = async |before, limit| store.uses("acme", before, limit).await.expect("uses can be read");
-    let all = uses(Serial(i64::MAX), 10).await;
-    let told: Vec<_> = all.iter().map(|dispatch| (dispatch.id.as_str(), dispatch.settled_at)).collect();
-    assert_eq!(told, [("c", at(2)), ("b", at(1)), ("a", at(0))]);
+    let all = store.uses("acme", Serial(i64::MAX), 10).await.expect("uses can be read");
+    let listed: Vec<_> = all.iter().map(|dispatch| (dispatch.id.as_str(), dispatch.settled_at)).collect();
+    assert_eq!(listed, [("c", at(2)), ("b", at(1)), ("a", at(0))]);
     let sample = message("acme/billing", "c", at(2));
     let newest = &all[0];
     assert_eq!(
@@ -220,35 +220,41 @@ pub async fn uses_are_read_newest_first(store: &Arc<dyn Store>) {
         (&newest.key_version, newest.registry_version),
         (&sample.key_version, sample.registry_version)
     );
-    assert_eq!(uses(all[0].number, 1).await, all[1..2]);
+    let second = store.uses("acme", all[0].number, 1).await.expect("uses can be read");
+    assert_eq!(second, all[1..2]);
     assert!(store.uses("zeta", Serial(i64::MAX), 10).await.expect("uses can be read").is_empty());
 }
 
 /// PIP-11: refusals are found by their id, newest first, among the newest records. Records of accepted
 /// messages are not searched.
-pub async fn what_was_told_of_an_id_is_found_among_the_newest(store: &Arc<dyn Store>) {
-    let source = "acme/billing".parse().expect("a service");
-    let record = |id: &str, now| {
-        let subject = Subject { id: Some(MessageId::stored(id)), ..Subject::default() };
-        refused(&source, &subject, &Refusal::new(Reason::AclDeny, ""), at(now))
-    };
+pub async fn records_of_an_id_are_found_among_the_newest(store: &Arc<dyn Store>) {
     let id = r#"an "odd" id"#;
-    store.record(vec![record(id, 0).expect("a record")]).await.expect("it is recorded");
-    store.record((0..30).filter_map(|n| record("other", n)).collect()).await.expect("they are recorded");
-    store.record(vec![record(id, 31).expect("a record")]).await.expect("it is recorded");
+    store.record(vec![record_of(id, 0)]).await.expect("it is recorded");
+    store.record((0..30).map(|n| record_of("other", n)).collect()).await.expect("they are recorded");
+    store.record(vec![record_of(id, 31)]).await.expect("it is recorded");
     for n in 0..30 {
         settle_one(&**store, &format!("m-{n}"), &notify(), at(32)).await;
     }
-    let tenant = TenantName::new("acme").expect("a tenant");
-    let key = |id: &str| IdKey { id: MessageId::stored(id), tenant: tenant.clone() };
-    let told = async |id: &str, most| {
-        let told = store.told_of(&key(id), most).await.expect("it is read");
-        let is_it = |record: &&StoredRecord| record.body.get("command_id").is_some_and(|value| value == id);
-        (told.records.iter().filter(is_it).map(|record| record.at).collect::<Vec<_>>(), told.is_part)
-    };
-    assert_eq!(told(id, 32).await, (vec![at(31), at(0)], false));
-    assert_eq!(told(id, 31).await, (vec![at(31)], true));
-    assert_eq!(told("other", 32).await.0.len(), 30);
-    assert_eq!(told("nobody", 31).await, (Vec::new(), true));
-    assert_eq!(told("m-1", 32).await, (Vec::new(), false));
+    assert_eq!(read_newest(store, id, 32).await, (vec![at(31), at(0)], false));
+    assert_eq!(read_newest(store, id, 31).await, (vec![at(31)], true));
+    assert_eq!(read_newest(store, "other", 32).await.0.len(), 30);
+    assert_eq!(read_newest(store, "nobody", 31).await, (Vec::new(), true));
+    assert_eq!(read_newest(store, "m-1", 32).await, (Vec::new(), false));
+}
+
+/// The record of a refused message of this id.
+fn record_of(id: &str, now: i64) -> Record {
+    let source = "acme/billing".parse().expect("a service");
+    let subject = Subject { id: Some(MessageId::stored(id)), ..Subject::default() };
+    let record = refused(&source, &subject, &Refusal::new(Reason::AclDeny, ""), at(now));
+    record.expect("such a refusal is reported")
+}
+
+/// Searches the newest records, at most this many, for an id. Returns the times of its records, and whether
+/// older records were left out.
+async fn read_newest(store: &Arc<dyn Store>, id: &str, most: usize) -> (Vec<Timestamp>, bool) {
+    let key = IdKey { id: MessageId::stored(id), tenant: TenantName::new("acme").expect("a tenant") };
+    let read = store.told_of(&key, most).await.expect("it is read");
+    let is_of_id = |record: &&StoredRecord| record.body.get("command_id").is_some_and(|value| value == id);
+    (read.records.iter().filter(is_of_id).map(|record| record.at).collect(), read.is_part)
 }

@@ -44,7 +44,7 @@ async fn apply(store: &dyn Store, changes: &[Change]) {
 }
 
 /// REG-5
-pub async fn changes_are_kept_with_their_story(store: &Arc<dyn Store>) {
+pub async fn changes_are_kept_with_author_and_note(store: &Arc<dyn Store>) {
     assert_eq!(store.load().await.expect("the registry can be read"), (0, vec![]));
     let story = [
         added(1, tenant("first@example.com")),
@@ -67,7 +67,7 @@ pub async fn changes_are_kept_with_their_story(store: &Arc<dyn Store>) {
 }
 
 /// REG-16: a change applies only to the version that it is based on.
-pub async fn a_change_based_on_the_past_is_refused(store: &Arc<dyn Store>) {
+pub async fn change_of_an_old_version_is_refused(store: &Arc<dyn Store>) {
     apply(&**store, &[added(1, tenant("x"))]).await;
     for version in [1, 3] {
         let refused = store.apply(vec![added(version, service("acme/bot"))]).await;
@@ -78,7 +78,7 @@ pub async fn a_change_based_on_the_past_is_refused(store: &Arc<dyn Store>) {
 }
 
 /// REG-16
-pub async fn of_racing_changes_one_lands(store: &Arc<dyn Store>) {
+pub async fn racing_changes_have_one_winner(store: &Arc<dyn Store>) {
     let racing = (0..8).map(|n| {
         let store = Arc::clone(store);
         tokio::spawn(async move { store.apply(vec![added(1, service(&format!("acme/s{n}")))]).await })
@@ -95,7 +95,7 @@ pub async fn of_racing_changes_one_lands(store: &Arc<dyn Store>) {
 }
 
 /// REG-16
-pub async fn the_difference_since_a_version_is_paged(store: &Arc<dyn Store>) {
+pub async fn changes_since_a_version_are_paged(store: &Arc<dyn Store>) {
     let story: Vec<_> = (1..=7).map(|version| added(version, service(&format!("acme/s{version}")))).collect();
     apply(&**store, &story).await;
     let mut read = Vec::new();
@@ -120,7 +120,7 @@ fn asking(id: &str, registry_version: i64) -> Intake {
 }
 
 /// REG-15
-pub async fn what_hangs_on_the_registry_is_written_only_by_its_version(store: &Arc<dyn Store>) {
+pub async fn message_is_written_only_at_its_registry_version(store: &Arc<dyn Store>) {
     let outcome = async |batch: Vec<Intake>| -> Vec<bool> {
         let settled = settle(&**store, batch, at(0)).await;
         settled.iter().map(|settlement| matches!(settlement.outcomes[..], [Outcome::Queued { .. }])).collect()
@@ -133,7 +133,7 @@ pub async fn what_hangs_on_the_registry_is_written_only_by_its_version(store: &A
     let batch = vec![asking("e", 1), intake("f", &notify(), at(0))];
     assert_eq!(outcome(batch).await, [false, true]);
     assert_eq!(outcome(vec![asking("e", 1)]).await, [false]);
-    assert_eq!(outcome(vec![asking("e", 2)]).await, [true], "what was refused left no claim");
+    assert_eq!(outcome(vec![asking("e", 2)]).await, [true], "the refused message left no claim");
     assert_eq!(ids(&receive(&**store, "pay", 30, at(0)).await), ["a", "d", "e"]);
 }
 
@@ -203,7 +203,7 @@ async fn next_seal(store: &dyn Store, changes: usize) -> Seal {
 }
 
 /// REG-5
-pub async fn the_log_and_its_chain_are_kept_as_they_were_written(store: &Arc<dyn Store>) {
+pub async fn changelog_and_seals_are_kept_as_written(store: &Arc<dyn Store>) {
     let odd = "na\u{ef}ve \u{2603} \u{1f980} \"quoted\" \\ e\u{301}";
     let mut story: Vec<_> =
         (2..=7).map(|version| added(version, service(&format!("acme/s{version}")))).collect();
@@ -229,7 +229,7 @@ pub async fn the_log_and_its_chain_are_kept_as_they_were_written(store: &Arc<dyn
 }
 
 /// REG-5
-pub async fn a_seal_follows_the_last_one_or_is_refused(store: &Arc<dyn Store>) {
+pub async fn seal_follows_the_last_or_is_refused(store: &Arc<dyn Store>) {
     let story: Vec<_> = (1..=9).map(|version| added(version, service(&format!("acme/s{version}")))).collect();
     apply(&**store, &story).await;
     let first = next_seal(&**store, 3).await;
@@ -256,7 +256,7 @@ pub async fn a_seal_follows_the_last_one_or_is_refused(store: &Arc<dyn Store>) {
 }
 
 /// REG-5, ENG-7: two sealers never make two chains.
-pub async fn of_racing_seals_one_lands(store: &Arc<dyn Store>) {
+pub async fn racing_seals_have_one_winner(store: &Arc<dyn Store>) {
     apply(&**store, &[added(1, tenant("x"))]).await;
     let seal = next_seal(&**store, 1).await;
     let racing = (0..8).map(|n| {

@@ -1,4 +1,4 @@
-//! Sample data of the suite: `acme/billing` sends to `acme/bot`, whose routes have different claim policies.
+//! Sample data of the suite: `acme/billing` sends to routes of `acme/bot` with different claim policies.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::{Act, Received, Report, Store, StoreError};
 
 /// The retention of a claim of [`pay`], in seconds.
 pub const KEEP_SECONDS: u32 = 300;
-/// The number of receives of a delivery of [`notify`] and [`pay`].
+/// The maximum number of receives of a delivery of [`notify`] and [`pay`].
 pub const RECEIVES_MAX: u32 = 3;
 
 /// The time this many seconds after the beginning of a test.
@@ -88,22 +88,22 @@ pub fn message(source: &str, id: &str, now: Timestamp) -> Message {
 
 /// An unsigned event of `acme/billing`, for a subscription.
 pub fn event_intake(id: &str, route: &Arc<BoundRoute>, now: Timestamp) -> Intake {
-    let it = intake(id, route, now);
+    let intake = intake(id, route, now);
     let event = EventEnvelope {
         version: "2.1".parse().expect("a version"),
         timestamp: "2019-11-15T09:30:00.5+01:00".to_owned(),
         metadata: Some(r#"{ "userId":"u-1", "é": 1.0 }"#.to_owned()),
     };
     let message = Message {
-        target: it.message.source.clone(),
+        target: intake.message.source.clone(),
         signed_target: "".into(),
         sent_at: "".into(),
         key_version: None,
         signature: "".into(),
         event: Some(Arc::new(event)),
-        ..it.message
+        ..intake.message
     };
-    Intake { message, ..it }
+    Intake { message, ..intake }
 }
 
 /// A message of `acme/billing` for one route.

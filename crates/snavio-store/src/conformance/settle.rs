@@ -42,7 +42,7 @@ pub async fn queues_keep_the_order_of_settling(store: &Arc<dyn Store>) {
 }
 
 /// PIP-5
-pub async fn an_empty_batch_settles_nothing(store: &Arc<dyn Store>) {
+pub async fn empty_batch_settles_nothing(store: &Arc<dyn Store>) {
     assert!(settle(&**store, Vec::new(), at(0)).await.is_empty());
     assert!(receive(&**store, "notify", 30, at(0)).await.is_empty());
 }
@@ -62,7 +62,7 @@ pub async fn serials_rise(store: &Arc<dyn Store>) {
 
 /// MSG-12: an engine may be unable to store a message that another engine stores. The other messages of the
 /// batch are settled.
-pub async fn what_the_engine_cannot_hold_fails_alone(store: &Arc<dyn Store>) {
+pub async fn message_that_the_engine_cannot_store_fails_alone(store: &Arc<dyn Store>) {
     const IDS: [&str; 7] = ["a", "b\0c", "d", "e", "\0", "f", "g"];
     let is_odd = |id: &str| id.contains('\0');
     for now in 0..2 {
@@ -87,7 +87,7 @@ pub async fn what_the_engine_cannot_hold_fails_alone(store: &Arc<dyn Store>) {
 }
 
 /// PIP-4, ENG-1: the sender may hang up before its message is settled.
-pub async fn a_batch_that_nobody_waits_for_is_settled_whole(store: &Arc<dyn Store>) {
+pub async fn abandoned_batch_is_settled_whole(store: &Arc<dyn Store>) {
     let batch = |id: &str| {
         let routes = [notify(), pay()];
         (0..5).map(|n| intake_of("acme/billing", &format!("{id}-{n}"), &routes, at(0))).collect::<Vec<_>>()

@@ -17,14 +17,14 @@ use snavio_model::order::{EntityKey, Mode, OnFailure};
 use snavio_model::processing::Ending;
 use snavio_model::settle::Outcome;
 use snavio_store::conformance::ordering::{numbered, ordered};
-use snavio_store::conformance::processing::{failed, finish, take_up};
+use snavio_store::conformance::processing::{failed_report, finish_one, lease_new};
 use snavio_store::conformance::samples::{
     RECEIVES_MAX, acknowledge, act, at, ids, intake, message, notify, pay, queue, queued, receipt, receive,
     route, settle, settle_one,
 };
 use snavio_store::{NewHold, Redriven, Report, Reset, Store, StoreError};
 
-/// A new store whose rows the test can change in the database directly.
+/// A new store. The test can change its rows in the database directly.
 trait Damaged {
     fn store(&self) -> &dyn Store;
 
@@ -36,7 +36,7 @@ trait Damaged {
 }
 
 /// A message with a changed column is not read back, and its neighbour is.
-async fn a_changed_message_is_never_read_back(damaged: &impl Damaged, change: &str) {
+async fn check_changed_message(damaged: &impl Damaged, change: &str) {
     let store = damaged.store();
     settle_one(store, "a", &notify(), at(0)).await;
     settle_one(store, "b", &notify(), at(0)).await;
@@ -50,12 +50,12 @@ async fn a_changed_message_is_never_read_back(damaged: &impl Damaged, change: &s
         ["b"],
         "{change}"
     );
-    let told = store.telemetry("acme", Serial(0), 10).await.unwrap();
-    assert_eq!(told.len(), 1, "{change}: {told:?}");
+    let records = store.telemetry("acme", Serial(0), 10).await.unwrap();
+    assert_eq!(records.len(), 1, "{change}: {records:?}");
     store.close().await;
 }
 
-async fn a_message_moved_to_another_tenant_is_shown_to_neither(damaged: &impl Damaged) {
+async fn check_message_moved_to_another_tenant(damaged: &impl Damaged) {
     let store = damaged.store();
     settle_one(store, "a", &notify(), at(0)).await;
     damaged.flip("UPDATE message SET tenant = 'zeta' WHERE id = 'a'");
@@ -66,7 +66,7 @@ async fn a_message_moved_to_another_tenant_is_shown_to_neither(damaged: &impl Da
 }
 
 /// A changed claim decides nothing, and its neighbours in a batch are settled.
-async fn a_changed_claim_decides_nothing(damaged: &impl Damaged, change: &str) {
+async fn check_changed_claim(damaged: &impl Damaged, change: &str) {
     let store = damaged.store();
     settle_one(store, "a", &pay(), at(0)).await;
     damaged.flip(&format!("UPDATE claim SET {change} WHERE id = 'a'"));
@@ -81,7 +81,7 @@ async fn a_changed_claim_decides_nothing(damaged: &impl Damaged, change: &str) {
     store.close().await;
 }
 
-async fn a_damaged_dead_letter_is_left_out_of_lists_and_redrives(damaged: &impl Damaged, change: &str) {
+async fn check_damaged_dead_letter(damaged: &impl Damaged, change: &str) {
     let store = damaged.store();
     let delivery = queued(settle_one(store, "a", &notify(), at(0)).await).unwrap();
     settle_one(store, "b", &notify(), at(0)).await;
@@ -105,7 +105,7 @@ async fn a_damaged_dead_letter_is_left_out_of_lists_and_redrives(damaged: &impl 
     store.close().await;
 }
 
-async fn a_page_goes_on_behind_what_is_damaged(damaged: &impl Damaged) {
+async fn check_page_past_damage(damaged: &impl Damaged) {
     let store = damaged.store();
     for id in ["a", "b", "c"] {
         settle_one(store, id, &notify(), at(0)).await;
@@ -116,18 +116,18 @@ async fn a_page_goes_on_behind_what_is_damaged(damaged: &impl Damaged) {
     }
     let messages = store.messages("acme", Serial(0), 1).await.unwrap();
     assert_eq!(messages.iter().map(|logged| logged.message.id.as_str()).collect::<Vec<_>>(), ["c"]);
-    let told = store.telemetry("acme", Serial(0), 1).await.unwrap();
-    assert_eq!(told[0].body["command_id"], "c");
+    let records = store.telemetry("acme", Serial(0), 1).await.unwrap();
+    assert_eq!(records[0].body["command_id"], "c");
     let asked = store.message("acme", first).await;
     assert!(matches!(asked, Err(StoreError::Damaged { .. })), "it is not as if there were none: {asked:?}");
     let last = messages[0].number;
     assert_eq!(store.message("acme", last).await.unwrap().unwrap().message.id.as_str(), "c");
-    assert!(store.message("zeta", last).await.unwrap().is_none(), "it is nobody else's");
+    assert!(store.message("zeta", last).await.unwrap().is_none(), "another tenant does not see it");
     store.close().await;
 }
 
 /// An audit entry with a changed column is not read back, and the next one is.
-async fn a_changed_audit_entry_is_never_read_back(damaged: &impl Damaged, change: &str) {
+async fn check_changed_audit_entry(damaged: &impl Damaged, change: &str) {
     let store = damaged.store();
     for why in ["first", "second"] {
         store.purge(&queue("notify"), act(why, at(0))).await.unwrap();
@@ -141,7 +141,7 @@ async fn a_changed_audit_entry_is_never_read_back(damaged: &impl Damaged, change
 
 /// A changed hold may cover any record. So the store deletes nothing, erases nothing, and lets no expired id
 /// be used again.
-async fn a_changed_hold_lets_nothing_go(damaged: &impl Damaged, change: &str) {
+async fn check_changed_hold(damaged: &impl Damaged, change: &str) {
     let store = damaged.store();
     settle_one(store, "a", &pay(), at(0)).await;
     let tenant: TenantName = "zeta".parse().unwrap();
@@ -160,7 +160,7 @@ async fn a_changed_hold_lets_nothing_go(damaged: &impl Damaged, change: &str) {
 
 /// An erasure that skipped a changed message would leave its content. So the erasure fails, and marks nothing
 /// as erased.
-async fn a_changed_message_is_not_called_erased(damaged: &impl Damaged) {
+async fn check_erasure_of_changed_message(damaged: &impl Damaged) {
     let store = damaged.store();
     settle_one(store, "a", &route("ledger", ClaimPolicy::ledger()), at(0)).await;
     let work = receive(store, "ledger", 30, at(0)).await.remove(0);
@@ -174,22 +174,23 @@ async fn a_changed_message_is_not_called_erased(damaged: &impl Damaged) {
 }
 
 /// A changed claim at another destination may keep the id. So the id gets no other content.
-async fn a_changed_claim_elsewhere_keeps_its_id(damaged: &impl Damaged) {
+async fn check_changed_claim_at_another_destination(damaged: &impl Damaged) {
     let store = damaged.store();
-    let event = |name| route(name, ClaimPolicy::Event { keep_seconds: 1_000, answers: false });
-    settle_one(store, "a", &event("book"), at(0)).await;
+    let policy = ClaimPolicy::Event { keep_seconds: 1_000, answers: false };
+    let (book, note) = (route("book", policy), route("note", policy));
+    settle_one(store, "a", &book, at(0)).await;
     damaged.flip("UPDATE claim SET check_value = 1 WHERE id = 'a'");
     let later = at(1_000);
-    assert_eq!(settle_one(store, "a", &event("note"), later).await, Outcome::Unreadable);
-    assert!(queued(settle_one(store, "b", &event("note"), later).await).is_some(), "the rest goes on");
+    assert_eq!(settle_one(store, "a", &note, later).await, Outcome::Unreadable);
+    assert!(queued(settle_one(store, "b", &note, later).await).is_some(), "the rest goes on");
     store.close().await;
 }
 
 /// A changed claim may be held. So another attempt does not destroy its stored response.
-async fn a_changed_claim_keeps_its_answer(damaged: &impl Damaged) {
+async fn check_response_of_changed_claim(damaged: &impl Damaged) {
     let store = damaged.store();
-    let work = take_up(store, "a", 0).await;
-    finish(store, failed(receipt(&work), true, 0), 1).await;
+    let work = lease_new(store, "a", 0).await;
+    finish_one(store, failed_report(receipt(&work), true, 0), 1).await;
     damaged.flip("UPDATE claim SET check_value = 1 WHERE id = 'a'");
     let id = work.delivery_id;
     let redriven = store.redrive("acme", vec![id], act("mended", at(3))).await.unwrap();
@@ -203,7 +204,7 @@ const OTHER_HOLD: [&str; 5] =
     ["tenant = 'beta'", "event_id = 'b'", "destination = 'zeta/bot:pay'", "lifted_at = 1", "check_value = 1"];
 
 /// A changed entity decides nothing, and other entities go on.
-async fn a_changed_entity_decides_nothing(damaged: &impl Damaged, change: &str) {
+async fn check_changed_entity(damaged: &impl Damaged, change: &str) {
     let store = damaged.store();
     let strict = ordered("strict", Mode::Strict, |_| {});
     let send =
@@ -227,7 +228,7 @@ async fn a_changed_entity_decides_nothing(damaged: &impl Damaged, change: &str) 
 
 /// A changed entity is not overwritten when one of its messages fails for good, and the messages behind stay
 /// (ORD-7).
-async fn a_changed_entity_is_parked_as_it_is(damaged: &mut impl Damaged, change: &str) {
+async fn check_parking_of_changed_entity(damaged: &mut impl Damaged, change: &str) {
     let parking = ordered("parking", Mode::Strict, |order| order.on_failure = OnFailure::Park);
     let send = |id: &str, number| numbered(id, "e", number, std::slice::from_ref(&parking), at(1));
     settle(damaged.store(), vec![send("b", 4), send("a", 5)], at(1)).await;
