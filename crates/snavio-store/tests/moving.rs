@@ -277,7 +277,7 @@ async fn new_work_continues_from_the_moved_state() {
     let log = store.messages("acme", Serial(0), 100).await.unwrap();
     assert_eq!(log.last().unwrap().message.id.as_str(), "fresh");
     let dead = store.dead_letter_origins(&queue("dead"), Serial(0), 10).await.unwrap()[0].id;
-    assert_eq!(store.redrive("acme", vec![dead], act("mended", at(8))).await.unwrap().back, [dead]);
+    assert_eq!(store.redrive("acme", vec![dead], act("fixed", at(8))).await.unwrap().back, [dead]);
     let more = store.apply(vec![Change { version: 5, ..story().swap_remove(1) }]).await;
     more.unwrap();
     store.close().await;
@@ -575,7 +575,7 @@ async fn entity_states_are_moved() {
         (store.entity(&reorder_key, at(1)).await.unwrap(), store.entity(&parking_key, at(1)).await.unwrap());
     assert_eq!(after, before);
     assert!(receive(&store, "parking", 30, at(2)).await.is_empty(), "it is parked still");
-    store.redrive("acme", vec![first[0].delivery_id], act("mended", at(2))).await.unwrap();
+    store.redrive("acme", vec![first[0].delivery_id], act("fixed", at(2))).await.unwrap();
     for (name, expected) in [("parking", ["parking-1", "parking-3"]), ("reorder", ["reorder-1", "reorder-2"])]
     {
         if name == "reorder" {

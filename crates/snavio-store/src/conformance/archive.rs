@@ -27,7 +27,7 @@ use crate::{Cooled, Erasure, NewHold, NewSegment, Received, Report, Store};
 pub(super) const DAY: i64 = 86_400;
 
 /// The objects of an archive by their keys.
-pub(super) type Shelf = BTreeMap<String, Vec<u8>>;
+pub(super) type ArchiveObjects = BTreeMap<String, Vec<u8>>;
 
 /// Posts a message on day 0 and completes it with answer 1.
 pub(super) async fn post_message(store: &dyn Store, id: &str) -> Received {
@@ -46,32 +46,37 @@ async fn cooled(store: &dyn Store, day: i64) -> Vec<Record> {
     records
 }
 
-/// Writes records as a segment on the shelf and begins the segment in the store.
-async fn write(store: &dyn Store, shelf: &mut Shelf, records: &[Record], day: i64) -> Vec<(Record, Pointer)> {
+/// Writes records as a segment into `objects`, and begins the segment in the store.
+async fn write(
+    store: &dyn Store,
+    objects: &mut ArchiveObjects,
+    records: &[Record],
+    day: i64,
+) -> Vec<(Record, Pointer)> {
     let written = segment::write(records).expect("there is something to write");
     let expires_at =
         records.iter().flat_map(|record| &record.claims).map(|claim| claim.expires_at).max().expect("claims");
     let new = NewSegment { object: written.key.clone(), records: records.len(), expires_at };
     assert!(store.begin_segment(new, at(day * DAY)).await.expect("it begins"));
-    shelf.insert(written.key, written.text);
+    objects.insert(written.key, written.text);
     records.iter().cloned().zip(written.pointers).collect()
 }
 
 /// Moves everything that has cooled into one segment.
-pub(super) async fn archive(store: &dyn Store, shelf: &mut Shelf, day: i64) -> usize {
+pub(super) async fn archive(store: &dyn Store, objects: &mut ArchiveObjects, day: i64) -> usize {
     let records = cooled(store, day).await;
     if records.is_empty() {
         return 0;
     }
-    let written = write(store, shelf, &records, day).await;
+    let written = write(store, objects, &records, day).await;
     store.moved(written, at(day * DAY)).await.expect("it moves")
 }
 
 /// Reads the record that a claim points to.
-pub(super) async fn read_archived(store: &dyn Store, shelf: &Shelf, id: &str, day: i64) -> Record {
+pub(super) async fn read_archived(store: &dyn Store, objects: &ArchiveObjects, id: &str, day: i64) -> Record {
     let claim = read_claim(store, id, day * DAY).await;
     let pointer = claim.pointer().expect("it is archived").expect("it points somewhere").record;
-    segment::find(&pointer, &shelf[&pointer.object]).expect("it is there")
+    segment::find(&pointer, &objects[&pointer.object]).expect("it is there")
 }
 
 /// A message for `book` with this content.
@@ -107,11 +112,11 @@ pub(super) async fn count_messages(store: &dyn Store) -> usize {
 
 /// CLM-2, CLM-5, CLM-8, CLM-16
 pub async fn archived_id_is_still_compared(store: &Arc<dyn Store>) {
-    let mut shelf = Shelf::new();
+    let mut objects = ArchiveObjects::new();
     let work = post_message(&**store, "a").await;
-    assert_eq!(archive(&**store, &mut shelf, 399).await, 0, "it is hot");
+    assert_eq!(archive(&**store, &mut objects, 399).await, 0, "it is hot");
     assert_eq!(store.archive_backlog(at(401 * DAY)).await.expect("it counts"), 1);
-    assert_eq!(archive(&**store, &mut shelf, 401).await, 1);
+    assert_eq!(archive(&**store, &mut objects, 401).await, 1);
     assert_eq!(store.archive_backlog(at(401 * DAY)).await.expect("it counts"), 0);
     assert_eq!(count_messages(&**store).await, 0, "the message moved");
     assert_eq!(store.answer(work.delivery_id).await.expect("it is asked"), None, "and so did the answer");
@@ -122,7 +127,7 @@ pub async fn archived_id_is_still_compared(store: &Arc<dyn Store>) {
         assert_eq!(claim.archived_at, Some(at(401 * DAY)));
         let progress = claim.claim.progress.as_ref().expect("it is followed");
         assert_eq!((progress.reference.as_deref(), progress.attempts), (Some("JE-1"), 1));
-        let record = read_archived(&**store, &shelf, "a", day).await;
+        let record = read_archived(&**store, &objects, "a", day).await;
         assert_eq!(record.message, *work.message, "every column of it");
         assert_eq!(record.answer("acme/bot:book"), Some(&answer("1")));
         let (same, other) = again(&**store, "a", day).await;
@@ -172,19 +177,19 @@ fn message_ids(records: &[Record]) -> Vec<String> {
 
 /// CLM-18: one archiver crashes after it wrote the object, and two archivers move at the same time.
 pub async fn repeated_move_moves_once(store: &Arc<dyn Store>) {
-    let mut shelf = Shelf::new();
+    let mut objects = ArchiveObjects::new();
     for id in ["a", "b"] {
         post_message(&**store, id).await;
     }
     let (one, other) = (cooled(&**store, 401).await, cooled(&**store, 401).await);
     assert_eq!((one.len(), &one), (2, &other));
-    let first = write(&**store, &mut shelf, &one, 401).await;
-    let second = write(&**store, &mut shelf, &other, 402).await;
-    assert_eq!((&first, shelf.len()), (&second, 1), "writing twice is the same object");
+    let first = write(&**store, &mut objects, &one, 401).await;
+    let second = write(&**store, &mut objects, &other, 402).await;
+    assert_eq!((&first, objects.len()), (&second, 1), "writing twice is the same object");
     let (first, second) = tokio::join!(store.moved(first, at(401 * DAY)), store.moved(second, at(401 * DAY)));
     assert_eq!(first.expect("it moves") + second.expect("it moves"), 2);
     for id in ["a", "b"] {
-        assert_eq!(read_archived(&**store, &shelf, id, 402).await.message.id.as_str(), id);
+        assert_eq!(read_archived(&**store, &objects, id, 402).await.message.id.as_str(), id);
     }
     assert!(cooled(&**store, 402).await.is_empty());
     assert!(
@@ -195,7 +200,7 @@ pub async fn repeated_move_moves_once(store: &Arc<dyn Store>) {
 
 /// CLM-15, CLM-18: an id was sent to two destinations, in one message each.
 pub async fn messages_of_one_id_move_separately_and_once(store: &Arc<dyn Store>) {
-    let mut shelf = Shelf::new();
+    let mut objects = ArchiveObjects::new();
     let mut other = tracked_route().route.clone();
     other.name = "note".parse().expect("a name");
     let other = Arc::new(BoundRoute::new(other));
@@ -219,20 +224,20 @@ pub async fn messages_of_one_id_move_separately_and_once(store: &Arc<dyn Store>)
     let expected = [("a", "acme/bot:book"), ("a", "acme/bot:note"), ("b", "acme/bot:book")]
         .map(|(id, destination)| (id.to_owned(), vec![destination.to_owned()]));
     assert_eq!(moved, expected, "the other message of b has a dead letter");
-    assert_eq!(archive(&**store, &mut shelf, 401).await, 3);
+    assert_eq!(archive(&**store, &mut objects, 401).await, 3);
     assert!(cooled(&**store, 401).await.is_empty());
     assert!(store.loose_segments("", 10).await.expect("it looks").is_empty(), "nothing is left over");
     for delivery in failing {
         let settled = store.settle_claim("acme", delivery, None, act("it was done", at(402 * DAY))).await;
         settled.expect("it settles").expect("it is there").expect("it may");
     }
-    assert_eq!(archive(&**store, &mut shelf, 403).await, 1);
+    assert_eq!(archive(&**store, &mut objects, 403).await, 1);
     for id in ["a", "b"] {
         let claims = store.claims_of(&id_key(id), at(401 * DAY)).await.expect("they are looked up");
         assert_eq!(claims.len(), 2);
         for claim in claims {
             let pointer = claim.pointer().expect("it is archived").expect("it points somewhere").record;
-            let record = segment::find(&pointer, &shelf[&pointer.object]).expect("it is there");
+            let record = segment::find(&pointer, &objects[&pointer.object]).expect("it is there");
             assert_eq!(
                 (record.number, destinations(&record)),
                 (claim.claim.message, vec![claim.key.destination.to_string()])
@@ -247,11 +252,11 @@ fn destinations(record: &Record) -> Vec<String> {
 
 /// CLM-18: the store deletes a message only if it equals the record that its claim will point to.
 pub async fn message_that_differs_from_its_record_stays(store: &Arc<dyn Store>) {
-    let mut shelf = Shelf::new();
+    let mut objects = ArchiveObjects::new();
     post_message(&**store, "a").await;
     let mut records = cooled(&**store, 401).await;
     records[0].message.payload = "{}".into();
-    let written = write(&**store, &mut shelf, &records, 401).await;
+    let written = write(&**store, &mut objects, &records, 401).await;
     assert_eq!(store.moved(written, at(401 * DAY)).await.expect("it answers"), 0);
     let unwritten = segment::write(&cooled(&**store, 401).await).expect("a segment");
     let records = cooled(&**store, 401).await.into_iter().zip(unwritten.pointers).collect();
@@ -268,10 +273,10 @@ pub async fn message_that_differs_from_its_record_stays(store: &Arc<dyn Store>) 
 
 /// CLM-18: an object that was written and never pointed to, and an object of expired claims.
 pub async fn segment_without_pointers_ends(store: &Arc<dyn Store>) {
-    let mut shelf = Shelf::new();
+    let mut objects = ArchiveObjects::new();
     post_message(&**store, "a").await;
     let records = cooled(&**store, 401).await;
-    let written = write(&**store, &mut shelf, &records, 401).await;
+    let written = write(&**store, &mut objects, &records, 401).await;
     let object = written[0].1.object.clone();
     assert!(
         store.spent_segments("", 10, at(401 * DAY + 60)).await.expect("it looks").is_empty(),
@@ -288,7 +293,7 @@ pub async fn segment_without_pointers_ends(store: &Arc<dyn Store>) {
     store.forget_segment(&object, at(403 * DAY)).await.expect("it forgets");
     assert_eq!(count_audited(&**store, "archive.delete").await, 1);
 
-    assert_eq!(archive(&**store, &mut shelf, 404).await, 1);
+    assert_eq!(archive(&**store, &mut objects, 404).await, 1);
     assert!(
         store.spent_segments("", 10, at(2557 * DAY + 120)).await.expect("it looks").is_empty(),
         "its claim is there"
@@ -307,9 +312,9 @@ pub async fn segment_without_pointers_ends(store: &Arc<dyn Store>) {
 pub async fn expired_claim_is_deleted_with_message_and_response(store: &Arc<dyn Store>) {
     let work = post_message(&**store, "a").await;
     post_message(&**store, "b").await;
-    let mut shelf = Shelf::new();
+    let mut objects = ArchiveObjects::new();
     let records = cooled(&**store, 401).await;
-    let written = write(&**store, &mut shelf, &records[1..], 401).await;
+    let written = write(&**store, &mut objects, &records[1..], 401).await;
     assert_eq!(store.moved(written, at(401 * DAY)).await.expect("it moves"), 1, "one of them is archived");
     store.sweep(at(2556 * DAY)).await.expect("it sweeps");
     assert_eq!((count_messages(&**store).await, count_audited(&**store, "claims.expire").await), (1, 0));
@@ -429,12 +434,13 @@ pub async fn work_in_progress_is_not_erased(store: &Arc<dyn Store>) {
 
 /// CLM-18
 pub async fn erasure_of_an_archived_claim_rewrites_its_segment(store: &Arc<dyn Store>) {
-    let mut shelf = Shelf::new();
+    let mut objects = ArchiveObjects::new();
     for id in ["a", "b"] {
         post_message(&**store, id).await;
     }
-    assert_eq!(archive(&**store, &mut shelf, 401).await, 2);
-    let (old, text) = shelf.iter().next().map(|(key, text)| (key.clone(), text.clone())).expect("an object");
+    assert_eq!(archive(&**store, &mut objects, 401).await, 2);
+    let (old, text) =
+        objects.iter().next().map(|(key, text)| (key.clone(), text.clone())).expect("an object");
     let blind =
         store.erase(&id_key("a"), Vec::new(), None, act("", at(402 * DAY))).await.expect("it answers");
     assert_eq!(blind, Erasure::Moved, "the segment must be written again first");
@@ -447,7 +453,7 @@ pub async fn erasure_of_an_archived_claim_rewrites_its_segment(store: &Arc<dyn S
             _ => record,
         })
         .collect();
-    let after = write(&**store, &mut shelf, &records, 402).await.into_iter().map(|(_, pointer)| pointer);
+    let after = write(&**store, &mut objects, &records, 402).await.into_iter().map(|(_, pointer)| pointer);
     let rewritten: Vec<_> = before.into_iter().zip(after).collect();
     let erasure =
         store.erase(&id_key("a"), rewritten, None, act("asked for", at(402 * DAY))).await.expect("it erases");
@@ -456,9 +462,9 @@ pub async fn erasure_of_an_archived_claim_rewrites_its_segment(store: &Arc<dyn S
         store.spent_segments("", 10, at(402 * DAY)).await.expect("it looks"),
         std::slice::from_ref(&old)
     );
-    shelf.remove(&old);
-    assert!(read_archived(&**store, &shelf, "a", 403).await.message.is_erased());
-    let other = read_archived(&**store, &shelf, "b", 403).await;
+    objects.remove(&old);
+    assert!(read_archived(&**store, &objects, "a", 403).await.message.is_erased());
+    let other = read_archived(&**store, &objects, "b", 403).await;
     assert!(!other.message.is_erased());
     assert_eq!(other.answer("acme/bot:book"), Some(&answer("1")));
     let (same, other) = again(&**store, "a", 500).await;
@@ -469,12 +475,12 @@ pub async fn erasure_of_an_archived_claim_rewrites_its_segment(store: &Arc<dyn S
 /// CLM-18: the store knows the objects that an interrupted move left behind, and those with records that
 /// changed meanwhile.
 pub async fn partly_pointed_segment_is_loose_until_rewritten(store: &Arc<dyn Store>) {
-    let mut shelf = Shelf::new();
+    let mut objects = ArchiveObjects::new();
     for id in ["a", "b", "c"] {
         post_message(&**store, id).await;
     }
     let records = cooled(&**store, 401).await;
-    let written = write(&**store, &mut shelf, &records, 401).await;
+    let written = write(&**store, &mut objects, &records, 401).await;
     let (old, first) = (written[0].1.object.clone(), written[0].1.clone());
     assert!(loose(&**store).await.is_empty(), "an archiver is about to point to it");
     assert_eq!(store.unsettled_segments().await.expect("it counts"), 1);
@@ -483,7 +489,7 @@ pub async fn partly_pointed_segment_is_loose_until_rewritten(store: &Arc<dyn Sto
     assert!(store.loose_segments(&old, 10).await.expect("it looks").is_empty(), "none comes after it");
     assert_eq!(store.pointed(&old).await.expect("it tells"), std::slice::from_ref(&first));
 
-    let anew = write(&**store, &mut shelf, &records[..1], 402).await.remove(0).1;
+    let anew = write(&**store, &mut objects, &records[..1], 402).await.remove(0).1;
     assert!(store.repoint(vec![(first, anew.clone())]).await.expect("it points"));
     assert!(loose(&**store).await.is_empty());
     assert_eq!((ending(&**store, &old).await, ending(&**store, &anew.object).await), (true, false));
@@ -492,9 +498,9 @@ pub async fn partly_pointed_segment_is_loose_until_rewritten(store: &Arc<dyn Sto
     assert!(store.spent_segments(&old, 10, at(401 * DAY)).await.expect("it looks").is_empty());
     assert_eq!(store.moved(written[1..].to_vec(), at(401 * DAY)).await.expect("it answers"), 0);
     store.forget_segment(&old, at(401 * DAY)).await.expect("it forgets");
-    shelf.remove(&old);
-    assert_eq!(read_archived(&**store, &shelf, "a", 402).await.message.id.as_str(), "a");
-    assert_eq!(archive(&**store, &mut shelf, 402).await, 2, "the others move by themselves");
+    objects.remove(&old);
+    assert_eq!(read_archived(&**store, &objects, "a", 402).await.message.id.as_str(), "a");
+    assert_eq!(archive(&**store, &mut objects, 402).await, 2, "the others move by themselves");
     assert_eq!(store.unsettled_segments().await.expect("it counts"), 0);
 }
 
@@ -508,25 +514,25 @@ async fn ending(store: &dyn Store, object: &str) -> bool {
 
 /// CLM-18: an archiver that rewrites a segment may come too late.
 pub async fn repoint_that_leaves_records_behind_is_refused(store: &Arc<dyn Store>) {
-    let mut shelf = Shelf::new();
+    let mut objects = ArchiveObjects::new();
     for id in ["a", "b"] {
         post_message(&**store, id).await;
     }
     let records = cooled(&**store, 401).await;
-    let written = write(&**store, &mut shelf, &records, 401).await;
+    let written = write(&**store, &mut objects, &records, 401).await;
     let old: Vec<_> = written.iter().map(|(_, pointer)| pointer.clone()).collect();
     assert_eq!(store.moved(written, at(401 * DAY)).await.expect("it moves"), 2);
     let unbegun = segment::write(&records[..1]).expect("a segment").pointers.remove(0);
     let rewritten = vec![(old[0].clone(), unbegun.clone()), (old[1].clone(), unbegun)];
     assert!(!store.repoint(rewritten).await.expect("it answers"), "not begun");
-    let anew = write(&**store, &mut shelf, &records[..1], 402).await.remove(0).1;
+    let anew = write(&**store, &mut objects, &records[..1], 402).await.remove(0).1;
     let rewritten = vec![(old[0].clone(), anew.clone())];
     assert!(!store.repoint(rewritten).await.expect("it answers"), "b would be left behind");
     let blind =
         store.erase(&id_key("a"), vec![(old[0].clone(), anew.clone())], None, act("", at(402 * DAY))).await;
     assert_eq!(blind.expect("it answers"), Erasure::Moved);
     for id in ["a", "b"] {
-        assert_eq!(read_archived(&**store, &shelf, id, 402).await.message.id.as_str(), id);
+        assert_eq!(read_archived(&**store, &objects, id, 402).await.message.id.as_str(), id);
     }
     store.settle_segment(&anew.object, at(402 * DAY)).await.expect("it settles");
     assert_eq!((ending(&**store, &anew.object).await, ending(&**store, &old[0].object).await), (true, false));
@@ -535,10 +541,10 @@ pub async fn repoint_that_leaves_records_behind_is_refused(store: &Arc<dyn Store
 
 /// CLM-18: one object was written after its row was deleted, and in another no message was as it was written.
 pub async fn object_without_pointers_ends_at_once(store: &Arc<dyn Store>) {
-    let mut shelf = Shelf::new();
+    let mut objects = ArchiveObjects::new();
     post_message(&**store, "a").await;
     let records = cooled(&**store, 401).await;
-    let written = write(&**store, &mut shelf, &records, 401).await;
+    let written = write(&**store, &mut objects, &records, 401).await;
     let object = written[0].1.object.clone();
     store.erase(&id_key("a"), Vec::new(), None, act("asked for", at(401 * DAY))).await.expect("it erases");
     assert_eq!(store.moved(written.clone(), at(401 * DAY)).await.expect("it answers"), 0);
@@ -551,21 +557,21 @@ pub async fn object_without_pointers_ends_at_once(store: &Arc<dyn Store>) {
 /// CLM-17: the claim says whether the archive has a stored response, also after its segment was rewritten.
 /// The store need not read the archive.
 pub async fn pointer_says_whether_there_is_a_response(store: &Arc<dyn Store>) {
-    let mut shelf = Shelf::new();
+    let mut objects = ArchiveObjects::new();
     post_message(&**store, "a").await;
     let work = lease_new(&**store, "b", 0).await;
     let ending = Ending::Completed { answer: None, reference: Some("JE-b".to_owned()), note: None };
     finish_one(&**store, Report { ending, ..completed_report(receipt(&work), "") }, 1).await;
-    assert_eq!(archive(&**store, &mut shelf, 401).await, 2);
+    assert_eq!(archive(&**store, &mut objects, 401).await, 2);
     let beside = async |id| {
         let pointer = read_claim(&**store, id, 401 * DAY).await.pointer().expect("it is archived");
         pointer.expect("it points somewhere")
     };
     let [a, b] = [beside("a").await, beside("b").await];
     assert_eq!((a.answered, b.answered), (Answered::With(201), Answered::No));
-    let records = segment::read(&a.record.object, &shelf[&a.record.object]).expect("it is read");
-    let anew = write(&**store, &mut shelf, &records[..1], 402).await.remove(0).1;
-    let other = write(&**store, &mut shelf, &records[1..], 402).await.remove(0).1;
+    let records = segment::read(&a.record.object, &objects[&a.record.object]).expect("it is read");
+    let anew = write(&**store, &mut objects, &records[..1], 402).await.remove(0).1;
+    let other = write(&**store, &mut objects, &records[1..], 402).await.remove(0).1;
     assert!(
         store.repoint(vec![(a.record, anew.clone()), (b.record, other.clone())]).await.expect("it points")
     );
@@ -575,13 +581,13 @@ pub async fn pointer_says_whether_there_is_a_response(store: &Arc<dyn Store>) {
 
 /// TEL-4: a reader of telemetry continues from its position although messages before it are gone.
 pub async fn telemetry_continues_after_messages_moved(store: &Arc<dyn Store>) {
-    let mut shelf = Shelf::new();
+    let mut objects = ArchiveObjects::new();
     for id in ["a", "b"] {
         post_message(&**store, id).await;
     }
     let page = async |after, limit| store.telemetry("acme", after, limit).await.expect("it is read");
     let first = page(Serial(0), 1).await.remove(0);
-    assert_eq!(archive(&**store, &mut shelf, 401).await, 2);
+    assert_eq!(archive(&**store, &mut objects, 401).await, 2);
     assert!(page(first.number, 10).await.is_empty());
     let now = at(401 * DAY);
     settle_one(&**store, "c", &tracked_route(), now).await;

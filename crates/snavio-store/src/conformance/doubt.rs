@@ -221,7 +221,7 @@ pub async fn claim_ends_with_its_delivery(store: &Arc<dyn Store>) {
     assert!(ended.await.claim.progress.is_some_and(|progress| progress.error.is_some()));
 }
 
-/// CLM-7, DLV-2: work that was leased once may be done, also if a person has put it back since.
+/// CLM-7, DLV-2: work that was leased once may be done, also if a person has redriven it since.
 pub async fn redriven_delivery_becomes_a_dead_letter_when_purged(store: &Arc<dyn Store>) {
     let work = lease_new(&**store, "a", 0).await;
     finish_one(&**store, failed_report(receipt(&work), true, 0), 1).await;
@@ -250,7 +250,7 @@ fn booking_in_order() -> Arc<BoundRoute> {
     Arc::new(BoundRoute::new(Route { processing, claim: tracked_route().route.claim, ..route }))
 }
 
-/// CLM-7, DLV-2: a purge never deletes a delivery that a worker has leased, whichever comes first.
+/// CLM-7, DLV-2: a purge never deletes tracked work that a worker has leased, in any order of the two.
 pub async fn work_leased_during_a_purge_is_not_failed(store: &Arc<dyn Store>) {
     const NUMBERS: i64 = 6;
     let route = booking_in_order();

@@ -16,7 +16,7 @@ use snavio_model::settle::{Intake, Outcome};
 use snavio_model::time::Timestamp;
 
 use super::archive::{
-    DAY, Shelf, acme, archive, count_messages, id_key, post_message, read_archived, with_content,
+    ArchiveObjects, DAY, acme, archive, count_messages, id_key, post_message, read_archived, with_content,
 };
 use super::processing::{
     answer, completed_report, count_audited, failed_report, finish_one, lease_new, tracked_route,
@@ -205,9 +205,9 @@ pub async fn conflict_keeps_its_original_for_seven_years(store: &Arc<dyn Store>)
 /// CLM-15, CLM-16, CLM-18: a sender that uses an id again after it expired does not destroy the original of a
 /// conflict.
 pub async fn disputed_id_is_not_reused(store: &Arc<dyn Store>) {
-    let mut shelf = Shelf::new();
+    let mut objects = ArchiveObjects::new();
     post_message(&**store, "a").await;
-    assert_eq!(archive(&**store, &mut shelf, 401).await, 1);
+    assert_eq!(archive(&**store, &mut objects, 401).await, 1);
     let now = at(2000 * DAY);
     let settled = settle(&**store, vec![with_content(7, "a", 2000)], now).await[0].outcomes[0];
     let Outcome::Conflict { conflict, .. } = settled else { panic!("{settled:?}") };
@@ -220,7 +220,7 @@ pub async fn disputed_id_is_not_reused(store: &Arc<dyn Store>) {
         assert_eq!(again, Outcome::Unreadable, "content {content}");
     }
     assert!(store.spent_segments("", 10, at(2600 * DAY)).await.expect("it looks").is_empty());
-    assert_eq!(read_archived(&**store, &shelf, "a", 2000).await.message.domain_hash, DomainHash([9; 32]));
+    assert_eq!(read_archived(&**store, &objects, "a", 2000).await.message.domain_hash, DomainHash([9; 32]));
     for state in [ConflictState::Triaged, ConflictState::ResolvedAcceptOriginal] {
         move_conflict(&**store, conflict, state, over).await;
     }
@@ -233,9 +233,9 @@ pub async fn disputed_id_is_not_reused(store: &Arc<dyn Store>) {
 /// although the first claim has expired.
 pub async fn original_stays_while_its_id_record_is_kept(store: &Arc<dyn Store>) {
     let post = route("post", ClaimPolicy::ledger());
-    let mut shelf = Shelf::new();
+    let mut objects = ArchiveObjects::new();
     post_message(&**store, "archived").await;
-    assert_eq!(archive(&**store, &mut shelf, 401).await, 1);
+    assert_eq!(archive(&**store, &mut objects, 401).await, 1);
     let ids = ["archived", "hot", "undisputed"];
     for id in &ids[1..] {
         post_message(&**store, id).await;
@@ -290,8 +290,8 @@ pub async fn held_claim_keeps_its_archived_message(store: &Arc<dyn Store>) {
     acknowledge(&**store, &queue("note"), vec![receipt(&noted)]).await.expect("it ends");
     let held =
         set_hold(&**store, acme(), Held::Destination("acme/bot:note".into())).await.expect("there is room");
-    let mut shelf = Shelf::new();
-    assert_eq!(archive(&**store, &mut shelf, 401).await, 1);
+    let mut objects = ArchiveObjects::new();
+    assert_eq!(archive(&**store, &mut objects, 401).await, 1);
     for day in [2558, 2559] {
         store.sweep(at(day * DAY)).await.expect("it sweeps");
         assert!(store.spent_segments("", 10, at(day * DAY)).await.expect("it looks").is_empty());
@@ -303,7 +303,8 @@ pub async fn held_claim_keeps_its_archived_message(store: &Arc<dyn Store>) {
     assert_eq!(store.spent_segments("", 10, at(2561 * DAY)).await.expect("it looks").len(), 1);
 }
 
-/// CLM-18: the store deletes an expired claim only if a new claim replaces it.
+/// CLM-18: settling deletes an expired claim only if a new claim replaces it. A refused message does not
+/// replace it.
 pub async fn refused_message_deletes_nothing(store: &Arc<dyn Store>) {
     post_message(&**store, "a").await;
     let over = at(2558 * DAY);

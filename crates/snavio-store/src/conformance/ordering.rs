@@ -378,7 +378,7 @@ pub async fn entity_is_parked_until_the_failure_is_fixed(store: &Arc<dyn Store>)
     store.sweep(later).await.expect("the store sweeps");
     assert!(read_state(&**store, "parking", "e", later).await.is_some(), "a parked entity is not forgotten");
 
-    let redriven = store.redrive("acme", vec![dead], act("mended", at(43))).await.expect("it is redriven");
+    let redriven = store.redrive("acme", vec![dead], act("fixed", at(43))).await.expect("it is redriven");
     assert_eq!(redriven.back, [dead]);
     assert_eq!(acknowledge_all(&**store, "parking", at(43)).await, [1, 2, 3, 4]);
     let known = read_state(&**store, "parking", "e", at(44)).await.expect("it is known");
@@ -668,7 +668,7 @@ pub async fn order_outlives_a_restart(backend: &dyn Backend) {
     assert_eq!(verdict_name(&send_as(&*store, "r-2", "r", 2, &reorder, at(2)).await), "queued");
     assert_eq!(acknowledge_all(&*store, "reorder", at(2)).await, [2, 3, 4]);
     assert!(receive(&*store, "parking", 30, at(2)).await.is_empty(), "it is parked still");
-    store.redrive("acme", vec![dead], act("mended", at(3))).await.expect("it is redriven");
+    store.redrive("acme", vec![dead], act("fixed", at(3))).await.expect("it is redriven");
     assert_eq!(acknowledge_all(&*store, "parking", at(3)).await, [1, 2, 3]);
     store.close().await;
 }

@@ -73,7 +73,7 @@ pub async fn messages_do_not_pass_expired_deliveries(store: &Arc<dyn Store>) {
         (known.failed == [1, 2, 3]).then_some(())
     })
     .await;
-    store.redrive("acme", vec![dead], act("mended", at(days))).await.expect("it is put back");
+    store.redrive("acme", vec![dead], act("fixed", at(days))).await.expect("it is put back");
     assert_eq!(acknowledge_all(&**store, "parking", at(days)).await, [1], "not past those that failed");
     let of = entity_key("parking", "e");
     for number in [2, 3] {
@@ -208,7 +208,7 @@ pub async fn late_message_neither_parks_nor_frees(store: &Arc<dyn Store>) {
         Some(1)
     );
     assert_eq!(verdict_name(&send(&**store, "f", 4, &parking, at(4)).await), "parked");
-    store.redrive("acme", vec![dead], act("mended", at(5))).await.expect("it is put back");
+    store.redrive("acme", vec![dead], act("fixed", at(5))).await.expect("it is put back");
     assert_eq!(acknowledge_all(&**store, "parking", at(5)).await, [1, 2, 3, 4]);
 }
 
@@ -227,7 +227,7 @@ pub async fn messages_do_not_pass_a_purged_attempted_one(store: &Arc<dyn Store>)
     );
     assert_eq!(verdict_name(&send(&**store, "e", 4, &parking, at(2)).await), "parked");
     assert!(receive(&**store, "parking", 30, at(2)).await.is_empty(), "it queues behind it");
-    let back = store.redrive("acme", vec![tried.delivery_id], act("mended", at(3))).await;
+    let back = store.redrive("acme", vec![tried.delivery_id], act("fixed", at(3))).await;
     assert_eq!(back.expect("it is put back").back, [tried.delivery_id]);
     assert_eq!(acknowledge_all(&**store, "parking", at(3)).await, [1, 4]);
 }

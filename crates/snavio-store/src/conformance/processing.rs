@@ -203,8 +203,8 @@ pub async fn late_worker_is_fenced_and_recorded(store: &Arc<dyn Store>) {
     assert_eq!(count_records(&**store, "snavio.claim.fenced").await, 3);
 }
 
-/// CLM-7: invented fencing tokens fill no permanent record. Of tokens that can have been issued, no more go
-/// on record than there were attempts.
+/// CLM-7: invented fencing tokens fill no permanent record. Tokens that can have been issued go on record,
+/// but no more of them than there were attempts.
 pub async fn invented_fencing_tokens_are_not_recorded(store: &Arc<dyn Store>) {
     let other = lease_new(&**store, "other", 0).await;
     finish_one(&**store, completed_report(receipt(&other), "0"), 0).await;
@@ -372,8 +372,7 @@ pub async fn final_failure_stands_until_a_person_redrives_it(store: &Arc<dyn Sto
     let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
     assert_eq!(letters[0].letter.reason, DeadReason::Failed);
 
-    let back =
-        store.redrive("acme", vec![work.delivery_id], act("mended", at(3))).await.expect("it redrives");
+    let back = store.redrive("acme", vec![work.delivery_id], act("fixed", at(3))).await.expect("it redrives");
     assert_eq!(back.back, [work.delivery_id]);
     assert_eq!(read_claim(&**store, "a", 4).await.status(at(4)), Status::Processing);
     let second = receive_one(&**store, 5).await;
@@ -491,7 +490,7 @@ pub async fn response_of_a_failed_attempt_is_not_stored(store: &Arc<dyn Store>) 
     let second = receive_one(&**store, 2).await;
     finish_one(&**store, failed_report(receipt(&second), true, 0), 3).await;
     assert_eq!(store.answer(work.delivery_id).await.expect("it can be read"), Some(answer("no")));
-    store.redrive("acme", vec![work.delivery_id], act("mended", at(4))).await.expect("it redrives");
+    store.redrive("acme", vec![work.delivery_id], act("fixed", at(4))).await.expect("it redrives");
     assert_eq!(store.answer(work.delivery_id).await.expect("it can be read"), None);
     let third = receive_one(&**store, 5).await;
     let done = finish_one(&**store, Report::done(receipt(&third)), 6).await;

@@ -205,7 +205,7 @@ pub async fn dead_letter_has_the_last_error(store: &Arc<dyn Store>) {
             store.dead_letter("acme", lease.delivery_id).await.expect("it can be read").expect("it is there");
         assert_eq!(whole.letter.error, letter_error(&**store, lease.delivery_id).await);
         let back =
-            store.redrive("acme", vec![lease.delivery_id], act("mended", at(2))).await.expect("it redrives");
+            store.redrive("acme", vec![lease.delivery_id], act("fixed", at(2))).await.expect("it redrives");
         assert_eq!(back.back, [lease.delivery_id]);
         let again = receive_one(&**store, 30, 3).await;
         assert_eq!((again.delivery_id, again.attempt), (lease.delivery_id, 1));
@@ -254,7 +254,7 @@ pub async fn a_redriven_delivery_is_itself_again(store: &Arc<dyn Store>) {
     // A younger delivery waits already. The redriven one has the lower serial, and must not be lost behind
     // it.
     settle_one(&**store, "b", &notify(), at(1)).await;
-    let back = store.redrive("acme", vec![dead, Serial(7)], act("mended", at(2))).await;
+    let back = store.redrive("acme", vec![dead, Serial(7)], act("fixed", at(2))).await;
     let back = back.expect("the store redrives");
     assert_eq!(back, Redriven { back: vec![dead], ..Redriven::default() }, "and reports only known ones");
     assert!(store.dead_letter("acme", dead).await.expect("it can be asked for").is_none());
@@ -269,7 +269,7 @@ pub async fn a_redriven_delivery_is_itself_again(store: &Arc<dyn Store>) {
     assert_eq!(twice.expect("the store answers"), Redriven::default());
     let audit = store.audit(Serial(0), 10).await.expect("the record can be read");
     assert_eq!((audit.len(), audit[0].action.as_str()), (1, "dead_letter.redrive"));
-    assert_eq!((audit[0].act.why.as_str(), audit[0].act.at), ("mended", at(2)));
+    assert_eq!((audit[0].act.why.as_str(), audit[0].act.at), ("fixed", at(2)));
 }
 
 /// DLV-2
@@ -499,10 +499,10 @@ pub async fn abandoned_redrive_is_whole(store: &Arc<dyn Store>) {
             Some(letters().await).filter(|dead| dead.len() == COUNT)
         })
         .await;
-        let redriven = give_up_after(wakes, store.redrive("acme", dead.clone(), act("mended", at(1)))).await;
+        let redriven = give_up_after(wakes, store.redrive("acme", dead.clone(), act("fixed", at(1)))).await;
         let left = letters().await.len();
         assert!(left == 0 || left == COUNT, "{left} of {COUNT} are left after {wakes} wakes");
-        store.redrive("acme", dead, act("mended", at(1))).await.expect("the store redrives");
+        store.redrive("acme", dead, act("fixed", at(1))).await.expect("the store redrives");
         assert_eq!(
             store.purge(&queue("notify"), act("next", at(1))).await.expect("the store purges").deleted,
             COUNT as u64

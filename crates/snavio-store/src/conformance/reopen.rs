@@ -167,7 +167,7 @@ pub async fn redriven_delivery_does_not_keep_older_ones(backend: &dyn Backend) {
     })
     .await;
     settle_one(&*store, "elder", &notify(), at(0)).await;
-    store.redrive("acme", vec![dead], act("mended", at(1000))).await.expect("the store redrives");
+    store.redrive("acme", vec![dead], act("fixed", at(1000))).await.expect("the store redrives");
     let store = reopen(backend, store).await;
     let retention = i64::try_from(limits::QUEUE_RETENTION.as_secs()).expect("two weeks");
     let swept = store.sweep(at(retention)).await.expect("the store sweeps");

@@ -99,7 +99,7 @@ async fn check_damaged_dead_letter(damaged: &impl Damaged, change: &str) {
     assert!(matches!(shown, Err(StoreError::Damaged { what: "dead letter", .. })), "{change}: {shown:?}");
     let all = store.dead_letter_origins(&queue("dead"), Serial(0), 10).await.unwrap();
     let all = all.into_iter().map(|origin| origin.id).collect();
-    let redriven = store.redrive("acme", all, act("mended", at(1))).await.unwrap();
+    let redriven = store.redrive("acme", all, act("fixed", at(1))).await.unwrap();
     assert_eq!(redriven.back.len(), 1, "{change}");
     assert_eq!(ids(&receive(store, "notify", 30, at(1)).await), ["b"], "{change}");
     store.close().await;
@@ -193,7 +193,7 @@ async fn check_response_of_changed_claim(damaged: &impl Damaged) {
     finish_one(store, failed_report(receipt(&work), true, 0), 1).await;
     damaged.flip("UPDATE claim SET check_value = 1 WHERE id = 'a'");
     let id = work.delivery_id;
-    let redriven = store.redrive("acme", vec![id], act("mended", at(3))).await.unwrap();
+    let redriven = store.redrive("acme", vec![id], act("fixed", at(3))).await.unwrap();
     assert_eq!(redriven, Redriven { held: vec![id], ..Redriven::default() });
     assert!(store.answer(id).await.unwrap().is_some());
     store.close().await;
