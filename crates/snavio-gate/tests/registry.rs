@@ -21,17 +21,17 @@ use snavio_testbed::Postgres;
 
 const NOON: Timestamp = Timestamp(1_800_000_000_000);
 
-/// A clock that runs from noon on.
-struct Running(tokio::time::Instant);
+/// A clock that starts at noon and runs.
+struct RunningClock(tokio::time::Instant);
 
-impl Clock for Running {
+impl Clock for RunningClock {
     fn now(&self) -> Timestamp {
         NOON.plus(self.0.elapsed())
     }
 }
 
-fn running() -> Arc<dyn Clock> {
-    Arc::new(Running(tokio::time::Instant::now()))
+fn running_clock() -> Arc<dyn Clock> {
+    Arc::new(RunningClock(tokio::time::Instant::now()))
 }
 
 struct NoKeys;
@@ -44,19 +44,20 @@ impl Unseal for NoKeys {
 
 /// REG-18
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_that_somebody_else_made_takes_effect_by_itself() {
+async fn change_by_another_process_takes_effect() {
     let folder = tempfile::tempdir().unwrap();
-    follows(Arc::new(EmbeddedStore::open(&sqlite::Options::new(folder.path())).unwrap())).await;
+    expect_change_followed(Arc::new(EmbeddedStore::open(&sqlite::Options::new(folder.path())).unwrap()))
+        .await;
 }
 
 /// REG-18, ENG-7
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_that_another_node_may_have_made_takes_effect_by_itself() {
+async fn change_by_another_node_takes_effect() {
     let url = Postgres::shared().database().unwrap();
-    follows(Arc::new(PostgresStore::open(&postgres::Options::new(url)).await.unwrap())).await;
+    expect_change_followed(Arc::new(PostgresStore::open(&postgres::Options::new(url)).await.unwrap())).await;
 }
 
-async fn follows(store: Arc<dyn Store>) {
+async fn expect_change_followed(store: Arc<dyn Store>) {
     let started = Gate::start(Settings::default(), Arc::clone(&store), Arc::new(NOON), Arc::new(NoKeys));
     let gate = started.await.unwrap();
     assert!(gate.registry().tenant("acme").is_none());
@@ -76,7 +77,7 @@ async fn follows(store: Arc<dyn Store>) {
 
 /// REG-18
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_cannot_read_a_change_says_so_and_soon_takes_no_messages() {
+async fn unreadable_change_is_reported_and_stops_intake() {
     let folder = tempfile::tempdir().unwrap();
     let open = || EmbeddedStore::open(&sqlite::Options::new(folder.path())).unwrap();
     open().close().await;
@@ -89,28 +90,28 @@ async fn a_node_that_cannot_read_a_change_says_so_and_soon_takes_no_messages() {
             &format!("INSERT INTO registry_change VALUES (1, 0, '', '', '{kind}', 'acme', NULL, '{entry}')"),
         );
         let store: Arc<dyn Store> = Arc::new(open());
-        let gate = Gate::start(Settings::default(), store, running(), Arc::new(NoKeys)).await.unwrap();
-        let told = wait_for(async || gate.registry_problem()).await;
-        assert!(told.starts_with("registry change 1 is damaged"), "{told}");
-        assert_ne!(refused(&gate).await, Reason::Unavailable, "for a moment the state before may do");
+        let gate = Gate::start(Settings::default(), store, running_clock(), Arc::new(NoKeys)).await.unwrap();
+        let problem = wait_for(async || gate.registry_problem()).await;
+        assert!(problem.starts_with("registry change 1 is damaged"), "{problem}");
+        assert_ne!(refused(&gate).await, Reason::Unavailable, "the registry is still fresh enough");
         wait_for(async || (refused(&gate).await == Reason::Unavailable).then_some(())).await;
         gate.stop().await;
     }
 }
 
-async fn wait_for<T>(mut asked: impl AsyncFnMut() -> Option<T>) -> T {
-    let told = async {
+async fn wait_for<T>(mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let asking = async {
         loop {
-            match asked().await {
-                Some(told) => return told,
+            match ask().await {
+                Some(answer) => return answer,
                 None => tokio::time::sleep(Duration::from_millis(10)).await,
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), told).await.expect("it comes to pass")
+    tokio::time::timeout(Duration::from_secs(20), asking).await.expect("an answer comes in time")
 }
 
-/// Why a message is refused by a registry that knows nobody.
+/// Returns the reason that a gate with an empty registry gives for its refusal.
 async fn refused(gate: &Gate) -> Reason {
     let arrival = Arrival {
         kind: MessageKind::Command,
@@ -125,11 +126,11 @@ async fn refused(gate: &Gate) -> Reason {
         random: [0; 40],
     };
     let refused = gate.accept(arrival, Wait::Usual, ()).await.unwrap_err();
-    assert!(refused.subject.correlation.is_some(), "MSG-11: every refusal belongs to a journey");
+    assert!(refused.subject.correlation.is_some(), "MSG-11: every refusal has a correlation id");
     refused.refusal.reason
 }
 
-/// Writes what no node of this version would.
+/// Writes a row that no node of this version writes.
 fn run(file: &Path, statement: &str) {
     let done = Command::new("sqlite3").arg(file).arg(statement).output();
     let done = done.expect("this test needs sqlite3: run ./test, which installs it");

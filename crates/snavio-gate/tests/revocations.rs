@@ -1,4 +1,5 @@
-//! A node that learns of a revocation only by its refresh, on the virtual clock (REG-12, REG-14 to REG-17).
+//! A node that learns of a revocation only by its refresh. The test sets the clock (REG-12, REG-14 to
+//! REG-17).
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -23,16 +24,15 @@ use snavio_testbed::Postgres;
 
 const NOON: Timestamp = Timestamp(1_800_000_000_000);
 
-/// A clock that a test moves.
-struct Virtual(AtomicI64);
+struct ManualClock(AtomicI64);
 
-impl Clock for Virtual {
+impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         Timestamp(self.0.load(Ordering::SeqCst))
     }
 }
 
-impl Virtual {
+impl ManualClock {
     fn advance(&self, by: Duration) {
         self.0.fetch_add(i64::try_from(by.as_millis()).unwrap(), Ordering::SeqCst);
     }
@@ -46,9 +46,9 @@ impl Unseal for OneSecret {
     }
 }
 
-/// Two nodes over one database: the first makes changes, the second looks for them only when it must.
+/// Two nodes over one database: the first makes changes, the second reads them only when it must.
 struct Fleet {
-    clock: Arc<Virtual>,
+    clock: Arc<ManualClock>,
     one: Arc<Gate>,
     other: Arc<Gate>,
 }
@@ -56,7 +56,7 @@ struct Fleet {
 impl Fleet {
     async fn start(profile: Profile, acl: Acl) -> Self {
         let url = Postgres::shared().database().unwrap();
-        let clock = Arc::new(Virtual(AtomicI64::new(NOON.0)));
+        let clock = Arc::new(ManualClock(AtomicI64::new(NOON.0)));
         let gate = async |node: &str| {
             let store: Arc<dyn Store> = Arc::new(PostgresStore::open(&Options::new(&url)).await.unwrap());
             let (node, follow_every) = (node.to_owned(), Duration::from_secs(3600));
@@ -78,10 +78,9 @@ impl Fleet {
             expires_at: None,
             revoked_at: None,
         };
-        let tenant = |name: &str| Tenant { name: name.parse().unwrap(), contact: None, suspended: false };
         for entry in [
-            Entry::Tenant(tenant("acme")),
-            Entry::Tenant(tenant("zeta")),
+            tenant("acme"),
+            tenant("zeta"),
             Entry::Service(Service::new(billing())),
             Entry::Service(Service::new("zeta/bot".parse().unwrap())),
             Entry::Key(key),
@@ -100,7 +99,7 @@ impl Fleet {
         self.one.change_registry(changes).await.unwrap();
     }
 
-    /// Sends a message to the node that knows only what it last read.
+    /// Sends a message to the second node, which knows only the registry that it last read.
     async fn send(&self) -> Result<Answer, Refused> {
         let id = MessageId::uuid(&uuid::Uuid::now_v7().to_string()).unwrap();
         let now = self.clock.now();
@@ -129,25 +128,24 @@ impl Fleet {
         self.other.accept(arrival, Wait::Usual, ()).await
     }
 
-    /// The messages that were told of as sent too late, and by what.
-    async fn told(&self, tenant: &str) -> Vec<(String, f64)> {
+    /// Returns the records of messages that were sent after their revocation: the kind of the revocation, and
+    /// the delay in seconds.
+    async fn reports(&self, tenant: &str) -> Vec<(String, f64)> {
         let records = self.one.store().telemetry(tenant, Serial(0), 1000).await.unwrap();
-        let late = records.iter().filter(|it| it.kind == "snavio.command.executed_after_acl_revoked");
-        let told = |body: &serde_json::Map<String, serde_json::Value>| {
-            (body["revoked"].as_str().unwrap().to_owned(), body["stale_duration_seconds"].as_f64().unwrap())
-        };
-        late.map(|it| told(&it.body)).collect()
+        let late = records.iter().filter(|record| record.kind == "snavio.command.executed_after_acl_revoked");
+        let fields = late.map(|record| (&record.body["revoked"], &record.body["stale_duration_seconds"]));
+        fields.map(|(kind, delay)| (kind.as_str().unwrap().to_owned(), delay.as_f64().unwrap())).collect()
     }
 
-    /// What is told once everything was audited.
-    async fn told_in_the_end(&self, tenant: &str) -> Vec<(String, f64)> {
+    /// Returns those records once the audit has reached the newest version.
+    async fn audited_reports(&self, tenant: &str) -> Vec<(String, f64)> {
         self.clock.advance(Duration::from_secs(40));
-        self.audited(self.one.registry().version()).await;
-        self.told(tenant).await
+        self.wait_for_audit(self.one.registry().version()).await;
+        self.reports(tenant).await
     }
 
-    /// Waits until everything up to a version was audited, and nothing after it.
-    async fn audited(&self, version: i64) {
+    /// Waits until the audit has reached this version, and no later one.
+    async fn wait_for_audit(&self, version: i64) {
         let version = version.to_string();
         let audited = async {
             while self.one.store().note("revocations/audited").await.unwrap().as_ref() != Some(&version) {
@@ -167,6 +165,10 @@ fn billing() -> ServiceName {
     "acme/billing".parse().unwrap()
 }
 
+fn tenant(name: &str) -> Entry {
+    Entry::Tenant(Tenant { name: name.parse().unwrap(), contact: None, suspended: false })
+}
+
 fn grant() -> Entry {
     let name: GrantedName = "erase".parse().unwrap();
     Entry::Grant(Grant::new(billing(), "zeta/bot".parse().unwrap(), name))
@@ -176,30 +178,36 @@ fn reason(sent: Result<Answer, Refused>) -> Option<Reason> {
     sent.err().map(|refused| refused.refusal.reason)
 }
 
-/// What is taken back, by which change, what the node then says, and whom it is told to.
-async fn stops_within_five_seconds(wish: impl Fn(&Registry) -> Wish, then: Reason, what: &str, whom: &str) {
+/// Applies a change that revokes a permission, and expects this reason of the second node and one record for
+/// the tenant.
+async fn expect_stop_within_five_seconds(
+    wish: impl Fn(&Registry) -> Wish,
+    then: Reason,
+    kind: &str,
+    tenant: &str,
+) {
     let fleet = Fleet::start(Profile::Critical, Acl::Cached).await;
     assert_eq!(reason(fleet.send().await), None);
     fleet.clock.advance(Duration::from_millis(500));
     fleet.change(wish(&fleet.one.registry())).await;
     fleet.clock.advance(Duration::from_millis(1_000));
     assert_eq!(reason(fleet.send().await), None, "it is fresh, and cannot know yet");
-    // Not a word from the store: what is old is refused rather than used.
+    // The store is not asked in between. The node refuses rather than use expired data.
     fleet.clock.advance(Duration::from_millis(3_499));
     assert_eq!(
         reason(fleet.send().await),
         Some(then),
         "before five seconds are over the store is asked first"
     );
-    assert_eq!(fleet.told(whom).await, [], "not before it is sure that nothing more comes");
-    assert_eq!(fleet.told_in_the_end(whom).await, [(what.to_owned(), 1.0)], "once, with how late it was");
+    assert_eq!(fleet.reports(tenant).await, [], "not before it is sure that nothing more comes");
+    assert_eq!(fleet.audited_reports(tenant).await, [(kind.to_owned(), 1.0)], "once, with how late it was");
     fleet.stop().await;
 }
 
 /// REG-12, REG-15, REG-17
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_revoked_grant_stops_within_five_seconds_and_what_slipped_through_is_told_once() {
-    stops_within_five_seconds(|_| Wish::Remove(grant().key()), Reason::AclDeny, "grant", "zeta").await;
+async fn revoked_grant_stops_within_five_seconds() {
+    expect_stop_within_five_seconds(|_| Wish::Remove(grant().key()), Reason::AclDeny, "grant", "zeta").await;
 }
 
 fn revoked_key(registry: &Registry) -> Wish {
@@ -212,47 +220,47 @@ fn revoked_key(registry: &Registry) -> Wish {
 
 /// REG-12, REG-17
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_revoked_key_stops_within_five_seconds() {
-    stops_within_five_seconds(revoked_key, Reason::KeyExpired, "key", "acme").await;
+async fn revoked_key_stops_within_five_seconds() {
+    expect_stop_within_five_seconds(revoked_key, Reason::KeyExpired, "key", "acme").await;
 }
 
 /// REG-12, LIM-7
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_ban_stops_within_five_seconds() {
+async fn ban_stops_within_five_seconds() {
     let ban =
         |_: &Registry| Wish::Put(Entry::Ban(Ban { source: billing(), reason: String::new(), until: None }));
-    stops_within_five_seconds(ban, Reason::Banned, "ban", "zeta").await;
+    expect_stop_within_five_seconds(ban, Reason::Banned, "ban", "zeta").await;
 }
 
-/// REG-17: that it was given again meanwhile does not undo what slipped through.
+/// REG-17: a grant that was revoked and granted again does not hide the messages in between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_grant_that_is_given_again_at_once_hides_nothing() {
+async fn renewed_grant_hides_no_late_message() {
     let fleet = Fleet::start(Profile::Critical, Acl::Cached).await;
     fleet.change(Wish::Remove(grant().key())).await;
     fleet.clock.advance(Duration::from_secs(1));
     assert_eq!(reason(fleet.send().await), None, "it cannot know yet");
     fleet.clock.advance(Duration::from_millis(500));
     fleet.change(Wish::Put(grant())).await;
-    assert_eq!(fleet.told_in_the_end("zeta").await, [("grant".to_owned(), 1.0)]);
+    assert_eq!(fleet.audited_reports("zeta").await, [("grant".to_owned(), 1.0)]);
     fleet.stop().await;
 }
 
 /// REG-17
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_another_grant_permits_is_not_told() {
+async fn message_permitted_by_another_grant_is_not_reported() {
     let fleet = Fleet::start(Profile::Low, Acl::Cached).await;
     let name: GrantedName = "*".parse().unwrap();
     fleet.change(Wish::Put(Entry::Grant(Grant::new(billing(), "zeta/bot".parse().unwrap(), name)))).await;
     fleet.change(Wish::Remove(grant().key())).await;
     fleet.clock.advance(Duration::from_secs(1));
     assert_eq!(reason(fleet.send().await), None);
-    assert_eq!(fleet.told_in_the_end("zeta").await, []);
+    assert_eq!(fleet.audited_reports("zeta").await, []);
     fleet.stop().await;
 }
 
-/// REG-17: an end that is brought forward is a revocation from then on.
+/// REG-17: if a grant's expiry is moved to an earlier time, the grant counts as revoked from that time on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_end_that_was_brought_forward_is_told_when_somebody_did_not_know_of_it() {
+async fn shortened_grant_is_reported_like_a_revocation() {
     let fleet = Fleet::start(Profile::Critical, Acl::Cached).await;
     let Entry::Grant(ending) = grant() else { unreachable!() };
     let expires_at = Some(fleet.clock.now().plus(Duration::from_secs(1)));
@@ -262,16 +270,16 @@ async fn an_end_that_was_brought_forward_is_told_when_somebody_did_not_know_of_i
         assert_eq!(reason(fleet.send().await), None, "it cannot know yet");
     }
     assert_eq!(
-        fleet.told_in_the_end("zeta").await,
+        fleet.audited_reports("zeta").await,
         [("grant".to_owned(), 0.5)],
-        "not what came before the end"
+        "only the message after the end"
     );
     fleet.stop().await;
 }
 
-/// REG-17: audited together, and one after the other.
+/// REG-17: the two revocations are audited together, and one after the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_slipped_through_several_revocations_is_told_once() {
+async fn message_after_several_revocations_is_reported_once() {
     for apart in [false, true] {
         let fleet = Fleet::start(Profile::Critical, Acl::Cached).await;
         let ban = Ban { source: billing(), reason: String::new(), until: None };
@@ -283,59 +291,64 @@ async fn what_slipped_through_several_revocations_is_told_once() {
         assert_eq!(reason(fleet.send().await), None, "it cannot know yet");
         if apart {
             fleet.clock.advance(Duration::from_millis(14_500));
-            fleet.audited(banned).await;
-            assert_eq!(fleet.told("zeta").await.len(), 1);
+            fleet.wait_for_audit(banned).await;
+            assert_eq!(fleet.reports("zeta").await.len(), 1);
         }
-        assert_eq!(fleet.told_in_the_end("zeta").await, [("ban".to_owned(), 1.0)], "by the first of them");
+        assert_eq!(fleet.audited_reports("zeta").await, [("ban".to_owned(), 1.0)], "by the first of them");
         fleet.stop().await;
     }
 }
 
-/// REG-17: a thief's message is the affair of the key's owner and of the target's.
+/// REG-17: a message under a stolen key concerns the owner of the key and the owner of the target.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everybody_whom_it_concerns_is_told() {
+async fn each_concerned_tenant_gets_a_report() {
     let fleet = Fleet::start(Profile::Critical, Acl::Cached).await;
     fleet.change(revoked_key(&fleet.one.registry())).await;
     fleet.change(Wish::Remove(grant().key())).await;
     fleet.clock.advance(Duration::from_secs(1));
     assert_eq!(reason(fleet.send().await), None, "it cannot know yet");
-    assert_eq!(fleet.told_in_the_end("zeta").await, [("grant".to_owned(), 1.0)]);
-    assert_eq!(fleet.told("acme").await, [("key".to_owned(), 1.0)]);
+    assert_eq!(fleet.audited_reports("zeta").await, [("grant".to_owned(), 1.0)]);
+    assert_eq!(fleet.reports("acme").await, [("key".to_owned(), 1.0)]);
     fleet.stop().await;
 }
 
 /// REG-17
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_permitted_again_by_then_is_not_told() {
+async fn message_after_a_renewed_grant_is_not_reported() {
     let fleet = Fleet::start(Profile::Critical, Acl::Cached).await;
     fleet.change(Wish::Remove(grant().key())).await;
     fleet.clock.advance(Duration::from_millis(500));
     fleet.change(Wish::Put(grant())).await;
     fleet.clock.advance(Duration::from_millis(500));
     assert_eq!(reason(fleet.send().await), None);
-    assert_eq!(fleet.told_in_the_end("zeta").await, []);
+    assert_eq!(fleet.audited_reports("zeta").await, []);
     fleet.stop().await;
 }
 
-/// REG-15: a route that asks the store at every dispatch lets nothing slip through.
+/// REG-15: on a route with `acl: always` the gate reads the store at every dispatch, so no message slips
+/// through.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_route_that_always_asks_stops_at_once() {
+async fn route_with_acl_always_stops_at_once() {
     let fleet = Fleet::start(Profile::Low, Acl::Always).await;
     assert_eq!(reason(fleet.send().await), None);
     fleet.change(Wish::Remove(grant().key())).await;
-    assert_eq!(reason(fleet.send().await), Some(Reason::AclDeny), "it is judged anew by what the store says");
+    assert_eq!(
+        reason(fleet.send().await),
+        Some(Reason::AclDeny),
+        "it is judged anew by the store's registry"
+    );
     fleet.stop().await;
 }
 
-/// REG-14: between fresh and stale the registry is used, and renewed afterwards.
+/// REG-14: while the registry is stale, the gate uses it and refreshes it afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_begins_to_be_old_is_renewed_in_the_background() {
+async fn stale_registry_is_refreshed_in_the_background() {
     let fleet = Fleet::start(Profile::Low, Acl::Cached).await;
     fleet.change(Wish::Remove(grant().key())).await;
     fleet.clock.advance(Duration::from_secs(3));
     let is_renewed = || fleet.other.registry().version() >= fleet.one.registry().version();
     assert!(!is_renewed());
-    // Nobody waits for it to be renewed; it may be so before this very message is judged all the same.
+    // No message waits for the refresh. It may still come before the gate judges this message.
     let first = reason(fleet.send().await);
     assert!(first.is_none() || is_renewed(), "it is used as it is: {first:?}");
     let renewed = async {

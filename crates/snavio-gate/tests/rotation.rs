@@ -1,4 +1,4 @@
-//! Keys that are rotated on schedule, over real stores, on a clock that is set by hand (REG-10, REG-12).
+//! Key rotation on schedule, over real stores. The test sets the clock (REG-10, REG-12).
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -13,6 +13,7 @@ use snavio_model::registry::{
     Author, Entry, EntryKey, Key, KeyRing, NewSecrets, Sealed, Service, Tenant, Unseal, Wish, plan, version,
 };
 use snavio_model::signature::signing::Secret;
+use snavio_model::telemetry::StoredRecord;
 use snavio_model::time::{Clock, Timestamp};
 use snavio_store::Store;
 use snavio_store::engine::postgres::PostgresStore;
@@ -23,10 +24,9 @@ use snavio_testbed::Postgres;
 const NOON: Timestamp = Timestamp(1_800_000_000_000);
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// A clock that is set by hand.
-struct Hands(AtomicI64);
+struct ManualClock(AtomicI64);
 
-impl Hands {
+impl ManualClock {
     fn at_noon() -> Arc<Self> {
         Arc::new(Self(AtomicI64::new(NOON.0)))
     }
@@ -36,13 +36,13 @@ impl Hands {
     }
 }
 
-impl Clock for Hands {
+impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         Timestamp(self.0.load(Ordering::Relaxed))
     }
 }
 
-/// Secrets that say which one they are.
+/// Secrets that are numbered in the order in which they are made.
 #[derive(Default)]
 struct Counted(AtomicU8);
 
@@ -58,9 +58,9 @@ impl Unseal for Counted {
     }
 }
 
-async fn gate(store: Arc<dyn Store>, clock: &Arc<Hands>, node: &str) -> Arc<Gate> {
+async fn gate(store: Arc<dyn Store>, clock: &Arc<ManualClock>, node: &str) -> Arc<Gate> {
     let settings = Settings { node: node.to_owned(), ..Settings::default() };
-    let clock: Arc<dyn Clock> = Arc::<Hands>::clone(clock);
+    let clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(clock);
     Gate::start(settings, store, clock, Arc::new(Counted::default())).await.unwrap()
 }
 
@@ -68,12 +68,12 @@ fn bot() -> ServiceName {
     "acme/bot".parse().unwrap()
 }
 
-/// The tenant, let in or not.
+/// Puts the tenant, suspended or not.
 fn acme(suspended: bool) -> Wish {
     Wish::Put(Entry::Tenant(Tenant { name: "acme".parse().unwrap(), contact: None, suspended }))
 }
 
-/// Registers services of one tenant, each with a key of now.
+/// Registers services of one tenant, each with a key that is created now.
 async fn register(gate: &Gate, names: impl Iterator<Item = String>) {
     let mut wishes = vec![acme(false)];
     let now = gate.clock().now();
@@ -84,16 +84,16 @@ async fn register(gate: &Gate, names: impl Iterator<Item = String>) {
         let key = Key { service, version, secret, created_at: now, expires_at: None, revoked_at: None };
         wishes.push(Wish::Put(Entry::Key(key)));
     }
-    make(gate, wishes).await;
+    apply(gate, wishes).await;
 }
 
-async fn make(gate: &Gate, wishes: Vec<Wish>) {
+async fn apply(gate: &Gate, wishes: Vec<Wish>) {
     let author = Author { who: "operator".into(), why: String::new(), at: gate.clock().now() };
     let changes = plan(&gate.registry(), wishes, &author, gate.window()).unwrap();
     gate.change_registry(changes).await.unwrap();
 }
 
-/// `hmac-v1 Previous, hmac-v2 Current`
+/// Returns the keys of `acme/bot` with their states: `hmac-v1 Previous, hmac-v2 Current`.
 fn keys(gate: &Gate) -> String {
     let registry = gate.registry();
     let ring = KeyRing::of(&registry, &bot()).unwrap();
@@ -106,11 +106,15 @@ fn embedded(folder: &tempfile::TempDir) -> Arc<dyn Store> {
     Arc::new(EmbeddedStore::open(&sqlite::Options::new(folder.path())).unwrap())
 }
 
+async fn open_database(url: &str) -> Arc<dyn Store> {
+    Arc::new(PostgresStore::open(&postgres::Options::new(url)).await.unwrap())
+}
+
 /// REG-10
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_is_rotated_once_when_its_days_are_over_and_ends_after_the_overlap() {
+async fn key_is_rotated_once_and_ends_after_the_overlap() {
     let folder = tempfile::tempdir().unwrap();
-    let clock = Hands::at_noon();
+    let clock = ManualClock::at_noon();
     let gate = gate(embedded(&folder), &clock, "one").await;
     register(&gate, std::iter::once("acme/bot".to_owned())).await;
     let seal = Counted::default();
@@ -132,17 +136,17 @@ async fn a_key_is_rotated_once_when_its_days_are_over_and_ends_after_the_overlap
 
 /// REG-10
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_of_a_suspended_tenant_wait_until_it_is_let_in_again() {
+async fn keys_of_a_suspended_tenant_are_not_rotated() {
     let folder = tempfile::tempdir().unwrap();
-    let clock = Hands::at_noon();
+    let clock = ManualClock::at_noon();
     let gate = gate(embedded(&folder), &clock, "one").await;
     register(&gate, std::iter::once("acme/bot".to_owned())).await;
-    make(&gate, vec![acme(true)]).await;
+    apply(&gate, vec![acme(true)]).await;
     let seal = Counted::default();
     clock.pass(DAY * 60);
     assert_eq!(gate.rotate_due_keys(&seal).await.unwrap(), 0);
     assert_eq!(keys(&gate), "hmac-v1 Current");
-    make(&gate, vec![acme(false)]).await;
+    apply(&gate, vec![acme(false)]).await;
     assert_eq!(gate.rotate_due_keys(&seal).await.unwrap(), 1);
     assert_eq!(keys(&gate), "hmac-v1 Previous, hmac-v2 Current", "with the whole overlap to learn of it");
     gate.stop().await;
@@ -150,9 +154,9 @@ async fn keys_of_a_suspended_tenant_wait_until_it_is_let_in_again() {
 
 /// REG-10
 #[tokio::test(flavor = "multi_thread")]
-async fn many_keys_that_are_due_at_once_are_all_rotated() {
+async fn all_due_keys_are_rotated() {
     let folder = tempfile::tempdir().unwrap();
-    let clock = Hands::at_noon();
+    let clock = ManualClock::at_noon();
     let gate = gate(embedded(&folder), &clock, "one").await;
     register(&gate, (0..230).map(|n| format!("acme/s{n}"))).await;
     clock.pass(DAY * 31);
@@ -164,18 +168,17 @@ async fn many_keys_that_are_due_at_once_are_all_rotated() {
 
 /// REG-10, ENG-7
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_nodes_over_one_database_one_rotates() {
+async fn two_nodes_rotate_a_key_once() {
     let url = Postgres::shared().database().unwrap();
-    let open = async || {
-        let store = PostgresStore::open(&postgres::Options::new(url.clone())).await.unwrap();
-        Arc::new(store) as Arc<dyn Store>
-    };
-    let clock = Hands::at_noon();
-    let nodes = [gate(open().await, &clock, "one").await, gate(open().await, &clock, "two").await];
+    let clock = ManualClock::at_noon();
+    let nodes = [
+        gate(open_database(&url).await, &clock, "one").await,
+        gate(open_database(&url).await, &clock, "two").await,
+    ];
     register(&nodes[0], std::iter::once("acme/bot".to_owned())).await;
     nodes[1].refresh_registry().await.unwrap();
     clock.pass(DAY * 30);
-    // Even when both believe that it is their turn.
+    // One of them rotates, even if both believe that they lead.
     let rotating = nodes.each_ref().map(|node| {
         let node = Arc::clone(node);
         tokio::spawn(async move { node.rotate_due_keys(&Counted::default()).await.unwrap() })
@@ -185,7 +188,7 @@ async fn of_two_nodes_over_one_database_one_rotates() {
         made += rotated.await.unwrap();
     }
     assert_eq!(made, 1);
-    // And by themselves, one for both.
+    // One of the two background tasks rotates for both nodes.
     clock.pass(DAY * 30);
     nodes.iter().for_each(|node| node.look_after_keys(Some(Arc::new(Counted::default()))));
     let rotated = async {
@@ -194,84 +197,84 @@ async fn of_two_nodes_over_one_database_one_rotates() {
         }
     };
     tokio::time::timeout(Duration::from_secs(20), rotated).await.expect("both nodes know the new key");
-    let leading = async || {
-        let mut leads = Vec::new();
-        for node in ["one", "two"] {
-            leads.push(nodes[0].store().lead("rotator", node, DAY).await.unwrap());
-        }
-        leads.iter().filter(|leads| **leads).count()
-    };
-    assert_eq!(leading().await, 1);
+    let mut leaders = 0;
+    for node in ["one", "two"] {
+        leaders += usize::from(nodes[0].store().lead("rotator", node, DAY).await.unwrap());
+    }
+    assert_eq!(leaders, 1);
     for node in nodes {
         node.stop().await;
     }
 }
 
-async fn told(gate: &Gate) -> Vec<(String, String, Option<String>)> {
+/// Returns the telemetry of `acme`: kind, key version and time of the last poll.
+async fn reports(gate: &Gate) -> Vec<(String, String, Option<String>)> {
     let records = gate.store().telemetry("acme", Serial(0), 100).await.unwrap();
-    let text = |body: &serde_json::Map<_, serde_json::Value>, name: &str| {
-        body.get(name)?.as_str().map(str::to_owned)
-    };
-    let row = |it: &snavio_model::telemetry::StoredRecord| {
-        let polled = text(&it.body, "time_of_last_config_poll");
-        (it.kind.clone(), text(&it.body, "version_id").unwrap_or_default(), polled)
-    };
-    records.iter().map(row).collect()
+    let rows = records.iter().map(|record| {
+        let version = text(record, "version_id").unwrap_or_default();
+        (record.kind.clone(), version, text(record, "time_of_last_config_poll"))
+    });
+    rows.collect()
+}
+
+fn text(record: &StoredRecord, name: &str) -> Option<String> {
+    record.body.get(name)?.as_str().map(str::to_owned)
 }
 
 /// REG-12
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owner_that_does_not_poll_is_told_once_that_its_key_ends() {
+async fn owner_that_does_not_poll_is_warned_once() {
     let folder = tempfile::tempdir().unwrap();
-    let clock = Hands::at_noon();
+    let clock = ManualClock::at_noon();
     let gate = gate(embedded(&folder), &clock, "one").await;
     register(&gate, std::iter::once("acme/bot".to_owned())).await;
     clock.pass(DAY * 30);
     gate.rotate_due_keys(&Counted::default()).await.unwrap();
     clock.pass(DAY * 5 - Duration::from_secs(1));
     gate.report_ending_keys().await.unwrap();
-    assert!(told(&gate).await.is_empty(), "more than 48 hours are left");
+    assert!(reports(&gate).await.is_empty(), "more than 48 hours are left");
     let polled = clock.now();
     gate.note_poll(&bot(), polled).await.unwrap();
     clock.pass(DAY - Duration::from_secs(1));
     gate.report_ending_keys().await.unwrap();
-    assert!(told(&gate).await.is_empty(), "the owner polled within 24 hours");
+    assert!(reports(&gate).await.is_empty(), "the owner polled within 24 hours");
     clock.pass(Duration::from_secs(1));
     for _ in 0..2 {
         gate.report_ending_keys().await.unwrap();
     }
     let kind = "snavio.secret.key_expiry_imminent".to_owned();
-    assert_eq!(told(&gate).await, [(kind, "hmac-v1".to_owned(), Some(polled.to_string()))]);
+    assert_eq!(reports(&gate).await, [(kind, "hmac-v1".to_owned(), Some(polled.to_string()))]);
     gate.stop().await;
 }
 
-/// Registers `acme/bot` with keys that are accepted for a day beside the next, and makes its second at once.
+/// Registers `acme/bot` with an overlap of one day, and rotates its key at once.
 async fn register_and_rotate(gate: &Gate) {
     register(gate, std::iter::once("acme/bot".to_owned())).await;
     let service = Service { key_overlap_days: Some(1), ..Service::new(bot()) };
-    make(gate, vec![Wish::Put(Entry::Service(service))]).await;
+    apply(gate, vec![Wish::Put(Entry::Service(service))]).await;
     let registry = gate.registry();
     let ring = KeyRing::of(&registry, &bot()).unwrap();
-    make(gate, ring.rotate(Sealed("101".to_owned()), gate.clock().now()).wishes).await;
+    apply(gate, ring.rotate(Sealed("101".to_owned()), gate.clock().now()).wishes).await;
 }
 
 async fn unregister(gate: &Gate) {
     let registry = gate.registry();
     let keys = KeyRing::of(&registry, &bot()).unwrap();
     let keys = keys.keys().iter().map(|key| Wish::Remove(EntryKey::key(&key.service, &key.version)));
-    make(gate, keys.chain([Wish::Remove(EntryKey::service(&bot()))]).collect()).await;
+    apply(gate, keys.chain([Wish::Remove(EntryKey::service(&bot()))]).collect()).await;
 }
 
-/// REG-12, REG-24: neither what its predecessor was told nor that it polled is its own.
+/// REG-12, REG-24: the new service inherits neither the reports to its predecessor nor the predecessor's last
+/// poll.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_that_is_registered_again_is_told_of_its_own_key() {
+async fn service_registered_again_gets_its_own_warning() {
     let folder = tempfile::tempdir().unwrap();
-    let clock = Hands::at_noon();
+    let clock = ManualClock::at_noon();
     let gate = gate(embedded(&folder), &clock, "one").await;
-    let kind = || ("snavio.secret.key_expiry_imminent".to_owned(), "hmac-v1".to_owned(), None);
+    let report = ("snavio.secret.key_expiry_imminent".to_owned(), "hmac-v1".to_owned(), None);
     register_and_rotate(&gate).await;
     gate.report_ending_keys().await.unwrap();
-    assert_eq!(told(&gate).await, [kind()]);
+    assert_eq!(reports(&gate).await, [report.clone()]);
     clock.pass(Duration::from_secs(1));
     gate.note_poll(&bot(), clock.now()).await.unwrap();
     assert_eq!(gate.last_poll(&bot()).await.unwrap(), Some(clock.now()));
@@ -282,21 +285,21 @@ async fn a_service_that_is_registered_again_is_told_of_its_own_key() {
     for _ in 0..2 {
         gate.report_ending_keys().await.unwrap();
     }
-    assert_eq!(told(&gate).await, [kind(), kind()], "once more, and once");
+    assert_eq!(reports(&gate).await, [report.clone(), report], "once more, and once");
     gate.stop().await;
 }
 
 /// REG-24, ENG-7
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_noted_of_former_services_is_forgotten() {
+async fn notes_on_former_services_are_deleted() {
     let folder = tempfile::tempdir().unwrap();
-    forgets(embedded(&folder)).await;
+    expect_notes_deleted(embedded(&folder)).await;
     let url = Postgres::shared().database().unwrap();
-    forgets(Arc::new(PostgresStore::open(&postgres::Options::new(url)).await.unwrap())).await;
+    expect_notes_deleted(Arc::new(PostgresStore::open(&postgres::Options::new(url)).await.unwrap())).await;
 }
 
-async fn forgets(store: Arc<dyn Store>) {
-    let gate = gate(store, &Hands::at_noon(), "one").await;
+async fn expect_notes_deleted(store: Arc<dyn Store>) {
+    let gate = gate(store, &ManualClock::at_noon(), "one").await;
     register(&gate, ["acme/bot", "acme/stays"].into_iter().map(str::to_owned)).await;
     let stays: ServiceName = "acme/stays".parse().unwrap();
     for service in [&bot(), &stays] {
@@ -317,7 +320,7 @@ async fn forgets(store: Arc<dyn Store>) {
     gate.forget_services("").await.unwrap();
     let kept = ["ending/acme/stays", "polled/acme/stays", "revoked/acme/bot", "signed/acme/stays"];
     assert_eq!(names().await, kept);
-    // And by itself, whichever node looks after the keys.
+    // The background task forgets it too, on the node that looks after the keys.
     gate.store().set_note(&ServiceNote::Polled.of(&bot()), "too late", Vec::new()).await.unwrap();
     gate.look_after_keys(None);
     let forgotten = async {

@@ -1,4 +1,5 @@
-//! Snapshots over a real store and a real folder: what is left out, whose history counts, and how old one is.
+//! Snapshots over a real store and a real folder: entries that are left out, the history that counts, and the
+//! age of a snapshot.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -27,7 +28,7 @@ impl Unseal for NoKeys {
     }
 }
 
-/// Keys by their seeds, the one in force first.
+/// Keys made from seeds. The first key signs.
 struct Seeds(Vec<u8>);
 
 impl Seeds {
@@ -73,8 +74,8 @@ async fn register(store: &dyn Store, why: &str, entries: &[&str]) {
     store.apply((first..).zip(entries).map(change).collect()).await.unwrap();
 }
 
-/// Has a gate write a snapshot of a store, and gives back its manifest.
-async fn written(store: &Arc<dyn Store>, folder: &Path) -> Manifest {
+/// Starts a gate that writes a snapshot of the store, and returns the manifest.
+async fn write_snapshot(store: &Arc<dyn Store>, folder: &Path) -> Manifest {
     let gate =
         Gate::start(Settings::default(), Arc::clone(store), Arc::new(NOON), Arc::new(NoKeys)).await.unwrap();
     gate.write_snapshots(Arc::new(snapshots(folder)));
@@ -106,26 +107,26 @@ const ACME: [&str; 3] = [
 
 /// REG-20, REG-23
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_holds_what_the_store_held_and_is_as_old_as_it_says() {
+async fn snapshot_has_the_entries_and_age_of_its_store() {
     let folder = tempfile::tempdir().unwrap();
     let store = store(&folder.path().join("data"));
     register(&*store, "", &ACME).await;
-    let manifest = written(&store, folder.path()).await;
+    let manifest = write_snapshot(&store, folder.path()).await;
     assert_eq!((manifest.version_id, manifest.generated_at, manifest.entries()), (3, NOON, 3));
     let loaded = load(&store, folder.path(), NOON.plus(Duration::from_secs(30))).await.expect("it is good");
     let whole = Loaded::from_store(&*store, &NOON, &NoKeys).await.unwrap();
     assert!(loaded.registry.entries().eq(whole.registry.entries()));
     assert_eq!(loaded.registry.version(), 3);
-    assert_eq!(loaded.current_at, NOON, "it is as old as what it was made from");
+    assert_eq!(loaded.current_at, NOON, "it is as old as its registry");
 }
 
 /// REG-23
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_of_a_writer_whose_clock_is_ahead_is_no_younger_than_now() {
+async fn snapshot_from_a_fast_clock_is_dated_now() {
     let folder = tempfile::tempdir().unwrap();
     let store = store(&folder.path().join("data"));
     register(&*store, "", &ACME).await;
-    assert_eq!(written(&store, folder.path()).await.generated_at, NOON);
+    assert_eq!(write_snapshot(&store, folder.path()).await.generated_at, NOON);
     let now = NOON.minus(Duration::from_secs(60));
     let loaded = load(&store, folder.path(), now).await.expect("so far ahead it may be");
     assert_eq!(loaded.current_at, now);
@@ -133,11 +134,11 @@ async fn a_snapshot_of_a_writer_whose_clock_is_ahead_is_no_younger_than_now() {
 
 /// REG-13, REG-21
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_is_good_under_any_key_of_the_platform_and_under_no_other() {
+async fn snapshot_is_valid_only_under_platform_keys() {
     let folder = tempfile::tempdir().unwrap();
     let store = store(&folder.path().join("data"));
     register(&*store, "", &ACME).await;
-    written(&store, folder.path()).await;
+    write_snapshot(&store, folder.path()).await;
     for (known, is_good) in [(vec![1], true), (vec![2, 1], true), (vec![2], false), (vec![2, 3], false)] {
         let snapshots = Snapshots { keys: Arc::new(Seeds(known.clone())), ..snapshots(folder.path()) };
         let loaded = snapshots.load(&*store, &NOON, &NoKeys).await;
@@ -147,20 +148,21 @@ async fn a_snapshot_is_good_under_any_key_of_the_platform_and_under_no_other() {
 
 /// REG-22
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tenant_whose_entries_fail_is_left_out_and_told_and_the_rest_is_written() {
+async fn snapshot_leaves_out_a_failing_tenant_and_reports_it() {
     let folder = tempfile::tempdir().unwrap();
     let store = store(&folder.path().join("data"));
     register(&*store, "", &ACME).await;
-    // Nothing that a registry file could bring about.
+    // A registry file could not bring this about.
     let long = format!(r#"{{"kind":"tenant","name":"zeta","contact":"{}"}}"#, "x".repeat(100_000));
-    let of_both = r#"{"kind":"grant","source":"zeta/bot","target":"acme/bot","name":"pay"}"#;
-    register(&*store, "", &[&long, r#"{"kind":"service","name":"zeta/bot"}"#, of_both]).await;
-    let manifest = written(&store, folder.path()).await;
+    let grant_to_acme = r#"{"kind":"grant","source":"zeta/bot","target":"acme/bot","name":"pay"}"#;
+    register(&*store, "", &[&long, r#"{"kind":"service","name":"zeta/bot"}"#, grant_to_acme]).await;
+    let manifest = write_snapshot(&store, folder.path()).await;
     assert_eq!((manifest.left_out, manifest.objects.len()), (vec!["zeta".to_owned()], 3));
-    let kinds: Vec<_> = manifest.objects.iter().map(|it| (it.kind.as_str(), it.entries)).collect();
+    let kinds: Vec<_> =
+        manifest.objects.iter().map(|object| (object.kind.as_str(), object.entries)).collect();
     assert_eq!(kinds, [("tenant", 1), ("service", 1), ("route", 1)]);
     assert!(load(&store, folder.path(), NOON).await.is_none(), "a node must not go by half of it");
-    let told = async {
+    let reported = async {
         loop {
             let records = store.telemetry("zeta", Serial(0), 10).await.unwrap();
             if let Some(record) = records.first() {
@@ -169,18 +171,19 @@ async fn a_tenant_whose_entries_fail_is_left_out_and_told_and_the_rest_is_writte
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let told = tokio::time::timeout(Duration::from_secs(20), told).await.expect("the tenant is told");
-    assert_eq!(told.kind, "snavio.snapshot.left_out");
+    let record =
+        tokio::time::timeout(Duration::from_secs(20), reported).await.expect("the tenant gets a record");
+    assert_eq!(record.kind, "snavio.snapshot.left_out");
     assert!(store.telemetry("acme", Serial(0), 10).await.unwrap().is_empty());
 }
 
 /// REG-21
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_of_a_history_that_the_store_does_not_have_is_refused() {
+async fn snapshot_of_another_history_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let one = store(&folder.path().join("one"));
     register(&*one, "made", &ACME).await;
-    written(&one, folder.path()).await;
+    write_snapshot(&one, folder.path()).await;
     let behind = store(&folder.path().join("behind"));
     register(&*behind, "made", &ACME[..2]).await;
     assert!(load(&behind, folder.path(), NOON).await.is_none(), "the store was never there");

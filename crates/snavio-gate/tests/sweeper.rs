@@ -1,4 +1,4 @@
-//! When a gate sweeps for all, over a real store.
+//! When a gate runs the expiry sweep for all nodes, over a real store.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -24,14 +24,14 @@ impl Unseal for NoKeys {
 
 /// QUA-1, ENG-7
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_holds_its_sweeps_leaves_them_to_others_until_it_may_again() {
+async fn node_with_held_sweeps_does_not_lead_them() {
     let folder = tempfile::tempdir().unwrap();
     let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(&Options::new(folder.path())).unwrap());
     let gate = Gate::start(Settings::default(), Arc::clone(&store), Arc::new(NOON), Arc::new(NoKeys));
     let gate = gate.await.unwrap();
     gate.hold_sweeps(true);
     tokio::time::sleep(Duration::from_millis(200)).await;
-    // Who comes anew leads nothing yet.
+    // A node that announces itself anew leads no task yet.
     store.leave("").await.unwrap();
     store.announce(&node()).await.unwrap();
     tokio::time::sleep(Duration::from_millis(2500)).await;
@@ -48,7 +48,7 @@ async fn a_node_that_holds_its_sweeps_leaves_them_to_others_until_it_may_again()
 }
 
 async fn leads(store: &dyn Store) -> Vec<String> {
-    store.nodes().await.unwrap().into_iter().flat_map(|it| it.leads).collect()
+    store.nodes().await.unwrap().into_iter().flat_map(|node| node.leads).collect()
 }
 
 fn node() -> NodeState {

@@ -1,4 +1,4 @@
-//! Who may send what where, as one table: every case with the verdict that its sender gets (REG-2, REG-12, REG-15).
+//! Permissions as one table: each case with the verdict that its sender gets (REG-2, REG-12, REG-15).
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -24,10 +24,9 @@ use snavio_testbed::Postgres;
 
 const NOON: Timestamp = Timestamp(1_800_000_000_000);
 
-/// A clock that a test sets.
-struct Hands(AtomicI64);
+struct ManualClock(AtomicI64);
 
-impl Clock for Hands {
+impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         Timestamp(self.0.load(Ordering::SeqCst))
     }
@@ -49,20 +48,21 @@ fn billing() -> ServiceName {
     "acme/billing".parse().unwrap()
 }
 
-/// A gate that asks its store only when it must.
-struct Desk {
+/// A gate that reads its store only when it must.
+struct Fixture {
     gate: Arc<Gate>,
-    clock: Arc<Hands>,
+    clock: Arc<ManualClock>,
 }
 
-impl Desk {
-    /// `acme/billing` may send `pay` to `zeta/bot`, whose routes are `pay`, `refund`, and `erase`, which is critical.
-    async fn set(store: Arc<dyn Store>) -> Self {
-        let clock = Arc::new(Hands(AtomicI64::new(NOON.0)));
+impl Fixture {
+    /// Starts a gate on which `acme/billing` may send `pay` to `zeta/bot`. The target has the routes `pay`,
+    /// `refund` and the critical `erase`.
+    async fn start(store: Arc<dyn Store>) -> Self {
+        let clock = Arc::new(ManualClock(AtomicI64::new(NOON.0)));
         let settings = Settings { follow_every: Duration::from_secs(3600), ..Settings::default() };
         let gate =
             Gate::start(settings, store, Arc::clone(&clock) as Arc<dyn Clock>, Arc::new(OneSecret)).await;
-        let desk = Self { gate: gate.unwrap(), clock };
+        let fixture = Self { gate: gate.unwrap(), clock };
         let entries = [
             tenant("acme", false),
             tenant("zeta", false),
@@ -76,23 +76,23 @@ impl Desk {
             route("zeta/bot", "erase", "critical", None),
             grant("zeta/bot", "pay", None),
         ];
-        desk.make(entries.into_iter().map(Wish::Put).collect()).await;
-        desk
+        fixture.apply(entries.into_iter().map(Wish::Put).collect()).await;
+        fixture
     }
 
-    async fn make(&self, wishes: Vec<Wish>) {
+    async fn apply(&self, wishes: Vec<Wish>) {
         let author = Author { who: "operator".into(), why: String::new(), at: self.clock.now() };
         let changes = plan(&self.gate.registry(), wishes, &author, self.gate.window()).unwrap();
         self.gate.change_registry(changes).await.unwrap();
     }
 
-    /// Sends a command of `acme/billing` at this time, and says what became of it.
+    /// Sends a command of `acme/billing` at this time, and returns its verdict.
     async fn verdict(&self, target: &str, name: &str, at: Timestamp) -> &'static str {
         let ended = self.gate.accept(self.arrival(target, name, at), Wait::Usual, ()).await;
         ended.map_or_else(|refused| refused.refusal.reason.code(), |_| "accepted")
     }
 
-    /// A command of `acme/billing` that arrives at this time.
+    /// Returns a command of `acme/billing` that arrives at this time.
     fn arrival(&self, target: &str, name: &str, at: Timestamp) -> Arrival {
         self.clock.0.store(at.0, Ordering::SeqCst);
         let command = NewCommand {
@@ -153,11 +153,17 @@ fn ban(until: Option<Timestamp>) -> Entry {
     entry(json!({ "kind": "ban", "source": "acme/billing", "until": until.map(|at| at.to_string()) }))
 }
 
-/// REG-2, REG-12, PIP-2: what is changed at noon, what is sent a second later, and the verdict.
+fn put(entry: Entry) -> Vec<Wish> {
+    vec![Wish::Put(entry)]
+}
+
+fn remove(entry: Entry) -> Vec<Wish> {
+    vec![Wish::Remove(entry.key())]
+}
+
+/// REG-2, REG-12, PIP-2: each case has the change at noon, the command a second later, and the verdict.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_case_of_who_may_send_what_has_its_verdict() {
-    let put = |entry| vec![Wish::Put(entry)];
-    let gone = |entry: Entry| vec![Wish::Remove(entry.key())];
+async fn each_permission_case_has_its_verdict() {
     let (ended, ends) = (Some(after(1)), Some(after(2)));
     let zeta = "zeta/bot";
     let cases = [
@@ -168,10 +174,10 @@ async fn every_case_of_who_may_send_what_has_its_verdict() {
         ("the own tenant's target, granted", put(grant("acme/bot", "pay", None)), "bot", "pay", "accepted"),
         ("a grant that ends later", put(grant(zeta, "pay", ends)), zeta, "pay", "accepted"),
         ("a grant that has ended", put(grant(zeta, "pay", ended)), zeta, "pay", "acl-deny"),
-        ("a grant that was revoked", gone(grant(zeta, "pay", None)), zeta, "pay", "acl-deny"),
+        ("a grant that was revoked", remove(grant(zeta, "pay", None)), zeta, "pay", "acl-deny"),
         ("a route that ends later", put(route(zeta, "pay", "low", ends)), zeta, "pay", "accepted"),
         ("a route that has ended", put(route(zeta, "pay", "low", ended)), zeta, "pay", "route-missing"),
-        ("a route that was removed", gone(route(zeta, "pay", "low", None)), zeta, "pay", "route-missing"),
+        ("a route that was removed", remove(route(zeta, "pay", "low", None)), zeta, "pay", "route-missing"),
         ("a route that never was", put(grant(zeta, "lost", None)), zeta, "lost", "route-missing"),
         ("a key that was revoked", put(key(Some(NOON))), zeta, "pay", "key_expired"),
         ("a ban without an end", put(ban(None)), zeta, "pay", "banned"),
@@ -187,17 +193,18 @@ async fn every_case_of_who_may_send_what_has_its_verdict() {
     for (case, wishes, target, name, verdict) in cases {
         let folder = tempfile::tempdir().unwrap();
         let store = EmbeddedStore::open(&sqlite::Options::new(folder.path())).unwrap();
-        let desk = Desk::set(Arc::new(store)).await;
-        desk.make(wishes).await;
-        assert_eq!(desk.verdict(target, name, after(1)).await, verdict, "{case}");
-        desk.gate.stop().await;
+        let fixture = Fixture::start(Arc::new(store)).await;
+        fixture.apply(wishes).await;
+        assert_eq!(fixture.verdict(target, name, after(1)).await, verdict, "{case}");
+        fixture.gate.stop().await;
     }
 }
 
-/// REG-14, REG-15: by how old a registry, of which the store does not tell what is new, messages of each profile are
-/// decided. It is the same for all of them, because every message hangs on a key and on the bans.
+/// REG-14, REG-15: the age of the registry up to which the gate decides about messages, while it cannot read
+/// the store's changes. The age is the same for all profiles, because every message depends on a key and on
+/// the bans.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_registry_that_is_too_old_decides_nothing_whatever_the_profile() {
+async fn expired_registry_decides_nothing_on_any_profile() {
     const FRESH: Duration = Duration::from_millis(1_999);
     const STALE: Duration = Duration::from_millis(3_999);
     const EXPIRED: Duration = Duration::from_millis(4_999);
@@ -206,27 +213,28 @@ async fn a_registry_that_is_too_old_decides_nothing_whatever_the_profile() {
     for profile in [Profile::Critical, Profile::Moderate, Profile::Low] {
         let url = Postgres::shared().database().unwrap();
         let store = PostgresStore::open(&postgres::Options::new(&url)).await.unwrap();
-        let desk = Desk::set(Arc::new(store)).await;
+        let fixture = Fixture::start(Arc::new(store)).await;
         let of_profile = serde_json::to_value(profile).unwrap();
         let of_profile = route("zeta/bot", "pay", of_profile.as_str().unwrap(), None);
-        desk.make(vec![Wish::Put(of_profile)]).await;
-        // What no node of this version would write, and none can read.
-        let next = desk.gate.registry().version() + 1;
+        fixture.apply(vec![Wish::Put(of_profile)]).await;
+        // A row that no node of this version writes or can read.
+        let next = fixture.gate.registry().version() + 1;
         let unreadable =
             format!("INSERT INTO registry_change VALUES ({next}, 0, '', '', 'mood', 'new', NULL, '{{}}')");
         Postgres::shared().ask(&url, &unreadable).unwrap();
         for (age, verdict) in ages {
-            let told = desk.verdict("zeta/bot", "pay", NOON.plus(age)).await;
-            assert_eq!(told, verdict, "{profile:?} after {age:?}");
+            let judged = fixture.verdict("zeta/bot", "pay", NOON.plus(age)).await;
+            assert_eq!(judged, verdict, "{profile:?} after {age:?}");
         }
         Postgres::shared().ask(&url, &format!("DELETE FROM registry_change WHERE version = {next}")).unwrap();
-        let told = desk.verdict("zeta/bot", "pay", NOON.plus(DROPPED)).await;
-        assert_eq!(told, "accepted", "{profile:?}: the store is asked first, and answers");
-        desk.gate.stop().await;
+        let judged = fixture.verdict("zeta/bot", "pay", NOON.plus(DROPPED)).await;
+        assert_eq!(judged, "accepted", "{profile:?}: the store is asked first, and answers");
+        fixture.gate.stop().await;
     }
 }
 
-/// PIP-2, PIP-5: the commit of a sender that stops waiting goes on, and copies of its message wait for it.
+/// PIP-2, PIP-5: if the sender stops waiting, its commit continues, and copies of its message wait for that
+/// commit.
 #[tokio::test(flavor = "multi_thread")]
 async fn sender_that_stops_waiting_leaves_one_dispatch() {
     const ROUNDS: usize = 50;
@@ -235,11 +243,11 @@ async fn sender_that_stops_waiting_leaves_one_dispatch() {
     let url = Postgres::shared().database().unwrap();
     let postgres = PostgresStore::open(&postgres::Options::new(&url)).await.unwrap();
     for store in [Arc::new(embedded) as Arc<dyn Store>, Arc::new(postgres)] {
-        let desk = Desk::set(Arc::clone(&store)).await;
+        let fixture = Fixture::start(Arc::clone(&store)).await;
         let mut in_flight = 0;
         for _ in 0..ROUNDS {
-            let arrival = desk.arrival("zeta/bot", "pay", after(1));
-            let send = || desk.gate.accept(arrival.clone(), Wait::Usual, ());
+            let arrival = fixture.arrival("zeta/bot", "pay", after(1));
+            let send = || fixture.gate.accept(arrival.clone(), Wait::Usual, ());
             let mut first = Box::pin(send());
             in_flight += usize::from(futures_util::poll!(&mut first).is_pending());
             drop(first);
@@ -249,25 +257,25 @@ async fn sender_that_stops_waiting_leaves_one_dispatch() {
         }
         assert!(in_flight > 0, "no sender stopped waiting for its commit");
         let queue = QueueKey::new("zeta", &QueueName::new("q").unwrap());
-        let attributes = store.attributes(&queue, desk.clock.now()).await.unwrap();
+        let attributes = store.attributes(&queue, fixture.clock.now()).await.unwrap();
         assert_eq!(attributes.depth, ROUNDS as u64, "{attributes:?}");
-        desk.gate.stop().await;
+        fixture.gate.stop().await;
     }
 }
 
-/// PIP-2, PIP-5: copies wait once for a database that does not answer, and not one after another.
+/// PIP-2, PIP-5: copies wait together for a database that does not answer, not one after another.
 #[tokio::test(flavor = "multi_thread")]
 async fn copies_of_an_unsettled_message_end_together() {
     const COPIES: usize = 20;
-    // More than the store tries to settle one batch, and much less than that for each copy.
+    // It is longer than the store tries to settle one batch, and much shorter than that time for each copy.
     const TOGETHER: Duration = Duration::from_secs(40);
     let server = Arc::new(Postgres::start(&[]).unwrap());
     let url = server.database().unwrap();
     let store = PostgresStore::open(&postgres::Options::new(&url)).await.unwrap();
     let store: Arc<dyn Store> = Arc::new(store);
-    let desk = Desk::set(Arc::clone(&store)).await;
-    let arrival = desk.arrival("zeta/bot", "pay", after(1));
-    let send = async || desk.gate.accept_all(vec![arrival.clone(); COPIES], Wait::Usual, ()).await;
+    let fixture = Fixture::start(Arc::clone(&store)).await;
+    let arrival = fixture.arrival("zeta/bot", "pay", after(1));
+    let send = async || fixture.gate.accept_all(vec![arrival.clone(); COPIES], Wait::Usual, ()).await;
 
     let (locking, at) = (Arc::clone(&server), url.clone());
     let lock = "BEGIN; LOCK TABLE message IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(600)";
@@ -287,7 +295,7 @@ async fn copies_of_an_unsettled_message_end_together() {
     let taken = send().await.into_iter().map(|ended| usize::from(ended.unwrap().taken_by().is_some()));
     assert!(taken.sum::<usize>() <= 1);
     let queue = QueueKey::new("zeta", &QueueName::new("q").unwrap());
-    let attributes = store.attributes(&queue, desk.clock.now()).await.unwrap();
+    let attributes = store.attributes(&queue, fixture.clock.now()).await.unwrap();
     assert_eq!(attributes.depth, 1, "{attributes:?}");
-    desk.gate.stop().await;
+    fixture.gate.stop().await;
 }

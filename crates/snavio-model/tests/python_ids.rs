@@ -1,4 +1,5 @@
-//! Ids that are made from content are those of the Python reference (MSG-7): asked of Python itself.
+//! Ids derived from content equal those of the Python reference (MSG-7). The test runs the reference in
+//! Python.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -9,7 +10,7 @@ use proptest::test_runner::TestRunner;
 use serde_json::json;
 use snavio_model::adapter::{dumps, event_id};
 
-/// The reference's `generate_event_id`, over one request per line.
+/// The reference's `generate_event_id`, with one request per line.
 const REFERENCE: &str = r#"
 import hashlib, json, sys
 
@@ -24,7 +25,7 @@ for line in sys.stdin:
     print(json.dumps([generate_event_id(source, external_id, payload), json.dumps(payload, sort_keys=True)]))
 "#;
 
-/// What the reference says to each of the documents: the id, and the text that it hashed.
+/// Returns the reference's result for each document: the id, and the text that it hashed.
 fn reference(documents: &[(String, String, String)]) -> Vec<(String, String)> {
     let mut python = Command::new("python3")
         .args(["-c", REFERENCE])
@@ -32,7 +33,7 @@ fn reference(documents: &[(String, String, String)]) -> Vec<(String, String)> {
         .stdout(Stdio::piped())
         .spawn()
         .expect("python3 is needed for this test");
-    let lines: String = documents.iter().map(|it| format!("{}\n", json!(it))).collect();
+    let lines: String = documents.iter().map(|document| format!("{}\n", json!(document))).collect();
     let mut stdin = python.stdin.take().expect("the pipe is there");
     let writer = std::thread::spawn(move || stdin.write_all(lines.as_bytes()).expect("Python reads"));
     let output = python.wait_with_output().expect("Python ends");
@@ -55,7 +56,7 @@ fn compare(documents: &[(String, String, String)]) {
 
 /// MSG-7
 #[test]
-fn ids_are_those_of_the_reference() {
+fn ids_equal_the_reference() {
     let documents = [
         r#"{"data": "test"}"#,
         "{}",
@@ -80,23 +81,23 @@ fn ids_are_those_of_the_reference() {
     compare(&documents.iter().enumerate().map(with_ids).collect::<Vec<_>>());
 }
 
-/// A number in one of the ways to write it.
+/// A JSON number in one of its notations.
 fn number() -> impl Strategy<Value = String> {
     prop_oneof![
-        any::<i64>().prop_map(|it| it.to_string()),
-        any::<u128>().prop_map(|it| (it >> 16).to_string()),
+        any::<i64>().prop_map(|number| number.to_string()),
+        any::<u128>().prop_map(|number| (number >> 16).to_string()),
         any::<f64>()
-            .prop_filter("JSON has no other numbers", |it| it.is_finite())
-            .prop_map(|it| format!("{it:e}")),
-        (-1e18f64..1e18).prop_map(|it| format!("{it:?}")),
-        (-1.0f64..1.0).prop_map(|it| format!("{it:.20}")),
+            .prop_filter("JSON has no other numbers", |number| number.is_finite())
+            .prop_map(|number| format!("{number:e}")),
+        (-1e18f64..1e18).prop_map(|number| format!("{number:?}")),
+        (-1.0f64..1.0).prop_map(|number| format!("{number:.20}")),
         ("[1-9][0-9]{0,18}", -30i32..30).prop_map(|(digits, power)| format!("{digits}E{power:+}")),
         ("-?[0-9]", "[0-9]{1,20}").prop_map(|(whole, fraction)| format!("{whole}.{fraction}")),
     ]
 }
 
 fn text() -> impl Strategy<Value = String> {
-    any::<String>().prop_map(|it| json!(it.replace('\0', "")).to_string())
+    any::<String>().prop_map(|text| json!(text.replace('\0', "")).to_string())
 }
 
 fn document() -> impl Strategy<Value = String> {
@@ -104,21 +105,23 @@ fn document() -> impl Strategy<Value = String> {
         prop_oneof![3 => number(), 3 => text(), 1 => Just("true".to_owned()), 1 => Just("null".to_owned())];
     leaf.prop_recursive(4, 24, 6, |inner| {
         let members = proptest::collection::btree_map(text(), inner.clone(), 0..6);
-        let object = members.prop_map(|it| {
-            let members: Vec<_> = it.iter().rev().map(|(name, value)| format!("{name} :{value}")).collect();
+        let object = members.prop_map(|members| {
+            let members: Vec<_> =
+                members.iter().rev().map(|(name, value)| format!("{name} :{value}")).collect();
             format!("{{{}}}", members.join(","))
         });
-        let array = proptest::collection::vec(inner, 0..6).prop_map(|it| format!("[{} ]", it.join(" , ")));
+        let array =
+            proptest::collection::vec(inner, 0..6).prop_map(|values| format!("[{} ]", values.join(" , ")));
         prop_oneof![object, array]
     })
 }
 
 /// MSG-7
 #[test]
-fn ids_of_any_documents_are_those_of_the_reference() {
+fn ids_of_random_documents_equal_the_reference() {
     let mut runner = TestRunner::deterministic();
     let any = document();
     let mut next = || any.new_tree(&mut runner).expect("a document is made").current();
-    let documents: Vec<_> = (0..2_000).map(|it| ("cli".to_owned(), it.to_string(), next())).collect();
+    let documents: Vec<_> = (0..2_000).map(|number| ("cli".to_owned(), number.to_string(), next())).collect();
     compare(&documents);
 }

@@ -1,4 +1,4 @@
-//! The docs' table of refusals is the code's (docs/reference/refusals.md).
+//! The table of refusals in the documentation equals the one in the code (docs/reference/refusals.md).
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -38,7 +38,7 @@ fn page() -> String {
 
 /// MSG-12
 #[test]
-fn the_docs_name_every_reason_as_the_code_does() {
+fn docs_name_every_reason_like_the_code() {
     if std::env::var_os("TEST_BLESS").is_some() {
         std::fs::write(PAGE, page()).expect("the page can be written");
     }
@@ -48,7 +48,7 @@ fn the_docs_name_every_reason_as_the_code_does() {
 
 /// MSG-12
 #[test]
-fn a_reason_has_one_code_and_a_status_that_says_no() {
+fn reason_has_a_unique_code_and_refusing_status() {
     let codes: HashSet<_> = Reason::ALL.iter().map(|reason| reason.code()).collect();
     assert_eq!(codes.len(), Reason::ALL.len());
     for reason in Reason::ALL {

@@ -1,5 +1,5 @@
-//! The published vectors in `docs/vectors/`, which other implementations are checked against as well.
-//! Their expected values were computed without this crate.
+//! The published vectors in `docs/vectors/`. Other implementations are checked against them too. Their
+//! expected values were computed without this crate.
 
 #![expect(clippy::unwrap_used, reason = "a vector that cannot be read must stop the test")]
 
@@ -44,7 +44,7 @@ fn canonical_forms() {
 struct RefusedText {
     why: String,
     input: Option<String>,
-    /// For what is not text.
+    /// For input that is not text.
     input_hex: Option<String>,
     reason: String,
 }

@@ -1,4 +1,4 @@
-//! The embedded backend does what every backend must.
+//! The embedded backend passes the suite of every backend.
 
 use std::sync::Arc;
 
@@ -31,20 +31,20 @@ snavio_store::conformance!(Embedded(tempfile::tempdir().expect("a temporary fold
 
 /// ORD-7
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_has_no_room_is_not_passed() {
+async fn messages_do_not_pass_one_without_room() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let options = Options { queue_depth_max: 2, ..Options::new(folder.path()) };
     let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(&options).expect("the store opens"));
-    snavio_store::conformance::parking::what_has_no_room_is_not_passed(&store).await;
+    snavio_store::conformance::parking::messages_do_not_pass_one_without_room(&store).await;
     store.close().await;
 }
 
 /// ORD-3, ORD-8
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_waited_goes_out_past_a_full_queue() {
+async fn waiting_message_goes_out_despite_a_full_queue() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let options = Options { queue_depth_max: 2, ..Options::new(folder.path()) };
     let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(&options).expect("the store opens"));
-    snavio_store::conformance::parking::what_waited_goes_out_past_a_full_queue(&store).await;
+    snavio_store::conformance::parking::waiting_message_goes_out_despite_a_full_queue(&store).await;
     store.close().await;
 }

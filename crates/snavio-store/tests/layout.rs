@@ -1,4 +1,5 @@
-//! The embedded store's file: brought up to date once, refused when it is from the future or in use.
+//! The file of the embedded store: the node migrates it once, and refuses it if it is of a newer version or
+//! in use.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -174,7 +175,7 @@ async fn a_backup_of_a_running_store_is_restored_above_every_number_given_since(
     store.close().await;
 }
 
-/// A folder with a store that was stopped, and a backup of it.
+/// Makes a folder with a stopped store, and a backup of the store.
 async fn stopped_with_backup() -> (tempfile::TempDir, std::path::PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder.path().join("old")).unwrap();
@@ -241,7 +242,7 @@ async fn a_backup_appears_whole_or_not_at_all() {
     assert!(nowhere.is_err());
     let again = backup(&folder.path().join("old"), &folder.path().join("copy.db")).unwrap_err();
     assert!(matches!(again, BackupError::Exists(_)), "{again:?}");
-    // A link that leads nowhere is a name that is taken, though it is no file to be found before the copy is made.
+    // The name of a dangling link is taken, although a check before the copy finds no file.
     std::os::unix::fs::symlink("nowhere", folder.path().join("late.db")).unwrap();
     let late = backup(&folder.path().join("old"), &folder.path().join("late.db")).unwrap_err();
     assert!(matches!(late, BackupError::Exists(_)), "{late:?}");
@@ -269,7 +270,7 @@ async fn a_restore_that_was_killed_leaves_nothing_that_the_next_one_takes_in() {
     let (folder, copy) = stopped_with_backup().await;
     let data = folder.path().join("data");
     std::fs::create_dir(&data).unwrap();
-    // A log of a real store under the name that SQLite would look for.
+    // The log of a real store, under the name that SQLite looks for.
     let other = open(&folder.path().join("other")).unwrap();
     settle_one(&other, "foreign", &notify(), at(0)).await;
     for ending in ["", "-wal", "-shm"] {

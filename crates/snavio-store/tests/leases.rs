@@ -1,5 +1,5 @@
-//! Leases of work that is reported back, in the embedded store's file: what is on record when its holder hears of it, and
-//! what becomes of those that are not on record.
+//! Leases of tracked work in the embedded store's file: the row when the worker gets its lease, and the fate
+//! of leases without a row.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -9,7 +9,9 @@ use std::time::Duration;
 use snavio_model::claim::Status;
 use snavio_model::delivery::ReceiptOutcome;
 use snavio_model::delivery::processing::UnknownOutcome;
-use snavio_store::conformance::processing::{booking, claim, completed, failed, finish};
+use snavio_store::conformance::processing::{
+    completed_report, failed_report, finish_one, read_claim, tracked_route_with,
+};
 use snavio_store::conformance::samples::{at, ids, notify, queue, receipt, receive, settle_one};
 use snavio_store::engine::sqlite::{EmbeddedStore, FILE, Options, backup, check_integrity, restore};
 use snavio_store::{Ledger, Queue, Received, Store};
@@ -18,50 +20,51 @@ fn open(folder: &Path) -> EmbeddedStore {
     EmbeddedStore::open(&Options::new(folder)).unwrap()
 }
 
-/// A message on a route, taken up at 0 for so long.
-async fn taken_up(
+/// Settles a message and leases its work at second 0 for this many seconds.
+async fn lease_message(
     store: &EmbeddedStore,
     id: &str,
     on_unknown_outcome: UnknownOutcome,
     seconds: u64,
 ) -> Received {
-    settle_one(store, id, &booking(on_unknown_outcome), at(0)).await;
+    settle_one(store, id, &tracked_route_with(on_unknown_outcome), at(0)).await;
     receive(store, "book", seconds, at(0)).await.remove(0)
 }
 
-/// What is on record of the lease of the only delivery.
-fn on_record(folder: &Path) -> (Option<String>, Option<i64>, Option<i64>) {
+/// Reads the lease of the only delivery from its row.
+fn read_lease(folder: &Path) -> (Option<String>, Option<i64>, Option<i64>) {
     let file = rusqlite::Connection::open(folder.join(FILE)).unwrap();
     let lease = "SELECT held, visible_at, fence FROM delivery";
     file.query_row(lease, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap()
 }
 
-/// CLM-7: where a lapse is for a person to mend, nobody is told of a lease that a crash could take back.
+/// CLM-7: where a person must decide about a lapsed lease, a worker gets a lease only once a crash can no
+/// longer undo it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_that_ends_in_doubt_is_on_record_before_it_is_told() {
+async fn lease_of_a_holding_route_is_stored_before_returned() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
-    let work = taken_up(&store, "a", UnknownOutcome::Hold, 600).await;
+    let work = lease_message(&store, "a", UnknownOutcome::Hold, 600).await;
     let leased_until = |until| (Some("leased".to_owned()), Some(at(until).0), Some(work.fence.0));
-    assert_eq!(on_record(folder.path()), leased_until(600));
+    assert_eq!(read_lease(folder.path()), leased_until(600));
     for seconds in 1..20 {
         let longer = Duration::from_secs(seconds);
         let extended = store.extend(&queue("book"), vec![receipt(&work)], longer, at(600)).await.unwrap();
         assert_eq!(extended, [ReceiptOutcome::Done]);
-        assert_eq!(on_record(folder.path()), leased_until(600 + i64::try_from(seconds).unwrap()));
+        assert_eq!(read_lease(folder.path()), leased_until(600 + i64::try_from(seconds).unwrap()));
     }
     store.close().await;
 }
 
-/// DLV-2: what no claim waits for pays nothing for those leases.
+/// DLV-2: deliveries without a claim cause no commits for leases.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_that_no_claim_waits_for_is_in_memory_only() {
+async fn lease_without_a_claim_is_in_memory_only() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
     settle_one(&store, "a", &notify(), at(0)).await;
     let lease = receive(&store, "notify", 600, at(0)).await.remove(0);
-    // Behind the count of the receive.
-    settle_one(&store, "b", &booking(UnknownOutcome::Hold), at(0)).await;
+    // This commit follows the commit of the receive count.
+    settle_one(&store, "b", &tracked_route_with(UnknownOutcome::Hold), at(0)).await;
     let commits = store.figures().commits;
     for now in 0..20 {
         let longer = Duration::from_secs(600);
@@ -70,73 +73,88 @@ async fn a_lease_that_no_claim_waits_for_is_in_memory_only() {
     }
     store.close().await;
     assert_eq!(store.figures().commits, commits);
-    assert_eq!(on_record(folder.path()), (None, None, None));
+    assert_eq!(read_lease(folder.path()), (None, None, None));
     drop(store);
     let store = open(folder.path());
     assert_eq!(ids(&receive(&store, "notify", 30, at(1)).await), ["a"], "and is handed out at once");
     store.close().await;
 }
 
-/// A store as it was after a crash that lost what came since the copy.
-async fn lost_since(copy: &Path, store: EmbeddedStore, folder: &Path) -> EmbeddedStore {
+/// Restores the copy, like a crash that lost everything since then, and opens the store.
+async fn restore_copy(copy: &Path, store: EmbeddedStore, folder: &Path) -> EmbeddedStore {
     store.close().await;
     restore(copy, folder, false, at(60)).unwrap();
     assert_eq!(check_integrity(folder).unwrap(), Vec::<String>::new());
     open(folder)
 }
 
-/// CLM-7: a lease whose record is lost was given all the same; who reports under it is heard, who came before is not.
+/// CLM-7: a lease counts although its row was lost: its worker's report counts, and a report under an earlier
+/// lease does not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_whose_record_was_lost_counts_until_the_next() {
+async fn lease_with_a_lost_row_counts_until_the_next() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder.path().join("old"));
-    let zombie = taken_up(&store, "a", UnknownOutcome::Retry, 30).await;
+    let zombie = lease_message(&store, "a", UnknownOutcome::Retry, 30).await;
     assert_eq!(store.sweep(at(31)).await.unwrap().lapsed, 1);
     let copy = folder.path().join("copy.db");
     backup(&folder.path().join("old"), &copy).unwrap();
     let lost = receive(&store, "book", 600, at(32)).await.remove(0);
-    let store = lost_since(&copy, store, &folder.path().join("new")).await;
-    assert_eq!(finish(&store, completed(receipt(&lost), "2"), 33).await.1, Some(Status::Completed));
-    assert_eq!(finish(&store, completed(receipt(&zombie), "1"), 34).await.0, ReceiptOutcome::Fenced);
+    let store = restore_copy(&copy, store, &folder.path().join("new")).await;
+    assert_eq!(
+        finish_one(&store, completed_report(receipt(&lost), "2"), 33).await.1,
+        Some(Status::Completed)
+    );
+    assert_eq!(
+        finish_one(&store, completed_report(receipt(&zombie), "1"), 34).await.0,
+        ReceiptOutcome::Fenced
+    );
     store.close().await;
 }
 
-/// ENG-2, CLM-7: a copy has the leases of its moment, and they end when they would have.
+/// ENG-2, CLM-7: a restored store has the leases at the time of its copy, and they end when they would have
+/// ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restored_store_has_the_leases_of_its_copy() {
+async fn restored_store_has_the_leases_of_its_copy() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder.path().join("old"));
-    let work = taken_up(&store, "a", UnknownOutcome::Hold, 600).await;
+    let work = lease_message(&store, "a", UnknownOutcome::Hold, 600).await;
     let copy = folder.path().join("copy.db");
     backup(&folder.path().join("old"), &copy).unwrap();
-    let store = lost_since(&copy, store, &folder.path().join("new")).await;
+    let store = restore_copy(&copy, store, &folder.path().join("new")).await;
     assert_eq!(store.sweep(at(599)).await.unwrap().lapsed, 0);
     assert!(receive(&store, "book", 30, at(599)).await.is_empty());
-    assert_eq!(finish(&store, completed(receipt(&work), "1"), 599).await.1, Some(Status::Completed));
+    assert_eq!(
+        finish_one(&store, completed_report(receipt(&work), "1"), 599).await.1,
+        Some(Status::Completed)
+    );
     store.close().await;
 }
 
-/// CLM-7, DLV-4: what was taken back is nobody's any more, also after a restart: no doubt is left of it.
+/// CLM-7, DLV-4: a delivery that was given back without an attempt belongs to no worker, also after a
+/// restart. Its outcome is not unknown.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_taken_back_is_not_in_doubt_after_a_restart() {
+async fn unattempted_work_is_not_unknown_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
-    let work = taken_up(&store, "a", UnknownOutcome::Hold, 600).await;
+    let work = lease_message(&store, "a", UnknownOutcome::Hold, 600).await;
     store.take_back(&queue("book"), vec![receipt(&work)], at(10)).await.unwrap();
-    assert_eq!(claim(&store, "a", 1).await.status(at(1)), Status::Processing);
+    assert_eq!(read_claim(&store, "a", 1).await.status(at(1)), Status::Processing);
     store.close().await;
     drop(store);
     let store = open(folder.path());
     assert_eq!(store.sweep(at(601)).await.unwrap().lapsed, 0);
     let again = receive(&store, "book", 30, at(601)).await;
     assert_eq!((ids(&again), again[0].attempt), (vec!["a"], 1));
-    assert_eq!(finish(&store, completed(receipt(&again[0]), "1"), 602).await.1, Some(Status::Completed));
+    assert_eq!(
+        finish_one(&store, completed_report(receipt(&again[0]), "1"), 602).await.1,
+        Some(Status::Completed)
+    );
     store.close().await;
 }
 
-/// DLV-4: what was taken back was not tried, also where no claim waits for it.
+/// DLV-4: a delivery that was given back without an attempt has spent none, also if it has no claim.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_taken_back_has_spent_no_attempt_after_a_restart() {
+async fn unattempted_delivery_spends_no_attempt_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = open(folder.path());
     settle_one(&store, "a", &notify(), at(0)).await;
@@ -151,18 +169,19 @@ async fn what_was_taken_back_has_spent_no_attempt_after_a_restart() {
     store.close().await;
 }
 
-/// CLM-7, ENG-2: leases from before they were kept. What was not reported on has the usual time, what was is free.
+/// CLM-7, ENG-2: leases from before the store kept them. Work without a report gets the default lease time,
+/// and reported work is free.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_from_before_they_were_kept_has_the_usual_time() {
+async fn unstored_lease_gets_the_default_time() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
-    let zombie = taken_up(&store, "retried", UnknownOutcome::Retry, 0).await;
+    let zombie = lease_message(&store, "retried", UnknownOutcome::Retry, 0).await;
     assert_eq!(store.sweep(at(0)).await.unwrap().lapsed, 1);
     let retried = receive(&store, "book", 600, at(0)).await.remove(0);
-    let held = taken_up(&store, "held", UnknownOutcome::Hold, 600).await;
-    taken_up(&store, "silent", UnknownOutcome::Hold, 600).await;
-    let given_back = taken_up(&store, "given back", UnknownOutcome::Hold, 600).await;
-    finish(&store, failed(receipt(&given_back), false, 300), 1).await;
+    let held = lease_message(&store, "held", UnknownOutcome::Hold, 600).await;
+    lease_message(&store, "silent", UnknownOutcome::Hold, 600).await;
+    let given_back = lease_message(&store, "given back", UnknownOutcome::Hold, 600).await;
+    finish_one(&store, failed_report(receipt(&given_back), false, 300), 1).await;
     store.close().await;
     drop(store);
     let older = include_str!("schemas/embedded-back-to-7.sql");
@@ -170,15 +189,21 @@ async fn a_lease_from_before_they_were_kept_has_the_usual_time() {
 
     let store = open(folder.path());
     assert_eq!(ids(&receive(&store, "book", 300, at(100)).await), ["given back"], "its pause was not kept");
-    let early = finish(&store, completed(receipt(&zombie), "1"), 101).await;
+    let early = finish_one(&store, completed_report(receipt(&zombie), "1"), 101).await;
     assert_eq!(early.0, ReceiptOutcome::Fenced, "it lapsed");
     assert_eq!(store.sweep(at(129)).await.unwrap().lapsed, 0);
-    assert!(receive(&store, "book", 30, at(129)).await.is_empty(), "nor does it free what another has");
-    assert_eq!(finish(&store, completed(receipt(&held), "1"), 129).await.1, Some(Status::Completed));
+    assert!(receive(&store, "book", 30, at(129)).await.is_empty(), "nor does it free another worker's lease");
+    assert_eq!(
+        finish_one(&store, completed_report(receipt(&held), "1"), 129).await.1,
+        Some(Status::Completed)
+    );
     store.sweep(at(130)).await.unwrap();
     let again = receive(&store, "book", 30, at(130)).await;
     assert_eq!((ids(&again), again[0].attempt), (vec!["retried"], 3));
-    assert_eq!(finish(&store, completed(receipt(&retried), "1"), 131).await.0, ReceiptOutcome::Fenced);
-    assert_eq!(claim(&store, "silent", 131).await.status(at(131)), Status::InDoubt);
+    assert_eq!(
+        finish_one(&store, completed_report(receipt(&retried), "1"), 131).await.0,
+        ReceiptOutcome::Fenced
+    );
+    assert_eq!(read_claim(&store, "silent", 131).await.status(at(131)), Status::InDoubt);
     store.close().await;
 }

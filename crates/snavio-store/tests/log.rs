@@ -1,4 +1,4 @@
-//! The embedded store's write-ahead log, as a killed process leaves it and as it is after damage (QUA-1).
+//! The embedded store's write-ahead log, after a kill and after damage (QUA-1).
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -21,7 +21,7 @@ fn open(folder: &Path) -> Result<EmbeddedStore, OpenError> {
     EmbeddedStore::open(&Options::new(folder))
 }
 
-/// A store that is in use, with some commits in its log, of which its position file knows.
+/// Opens a store with some commits in its log, and waits until its position file covers them.
 async fn in_use(folder: &Path) -> EmbeddedStore {
     let store = open(folder).unwrap();
     for number in 0..20 {
@@ -40,7 +40,7 @@ async fn in_use(folder: &Path) -> EmbeddedStore {
     panic!("the position was not written");
 }
 
-/// A connection of another program that leaves the log as it is when it closes.
+/// Opens a connection like another program's. It leaves the log as it is when it closes.
 fn connection(folder: &Path) -> Connection {
     let connection = Connection::open(folder.join(FILE)).unwrap();
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).unwrap();
@@ -52,14 +52,14 @@ fn operator() -> Act {
     Act { who: "operator".to_owned(), why: String::new(), at: at(1) }
 }
 
-/// The files as a killed process leaves them.
+/// Copies the files as a killed process leaves them.
 fn copy(from: &Path, to: &Path) {
     for name in [FILE, LOG, POSITION] {
         std::fs::copy(from.join(name), to.join(name)).unwrap();
     }
 }
 
-fn damage(refused: Result<EmbeddedStore, OpenError>) -> LogDamage {
+fn damage_of(refused: Result<EmbeddedStore, OpenError>) -> LogDamage {
     match refused.map(|_| ()) {
         Err(OpenError::Log { damage, .. }) => damage,
         other => panic!("not refused for its log: {other:?}"),
@@ -86,10 +86,10 @@ async fn log_that_lacks_flushed_commits_is_refused() {
             None => std::fs::remove_file(copied.path().join(LOG)).unwrap(),
             Some(bytes) => std::fs::write(copied.path().join(LOG), bytes).unwrap(),
         }
-        let told = damage(open(copied.path())).to_string();
-        assert!(told.contains(word), "{told}");
-        assert!(check_integrity(copied.path()).is_err(), "{told}");
-        assert!(backup(copied.path(), &other.path().join("copy.db")).is_err(), "{told}");
+        let damage = damage_of(open(copied.path())).to_string();
+        assert!(damage.contains(word), "{damage}");
+        assert!(check_integrity(copied.path()).is_err(), "{damage}");
+        assert!(backup(copied.path(), &other.path().join("copy.db")).is_err(), "{damage}");
     }
     let copied = tempfile::tempdir().unwrap();
     copy(folder.path(), copied.path());
@@ -103,16 +103,17 @@ async fn log_of_another_store_is_refused() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (first, second) = (in_use(one.path()).await, in_use(other.path()).await);
     let copied = tempfile::tempdir().unwrap();
-    // Salts rise with each start of a log: only the log with the lower salts can never be the node's own next one.
-    let salt = |folder: &Path| {
-        let log = std::fs::read(folder.join(LOG)).unwrap();
+    // Salts rise with each start of a log. Only the log with the lower salts can never be the node's own next
+    // one.
+    let [first_salt, second_salt] = [&one, &other].map(|folder| {
+        let log = std::fs::read(folder.path().join(LOG)).unwrap();
         u32::from_be_bytes(log[16..20].try_into().unwrap())
-    };
-    let is_lower = salt(other.path()).wrapping_sub(salt(one.path())) >= 1 << 31;
+    });
+    let is_lower = second_salt.wrapping_sub(first_salt) >= 1 << 31;
     let (store, log) = if is_lower { (one.path(), other.path()) } else { (other.path(), one.path()) };
     copy(store, copied.path());
     std::fs::copy(log.join(LOG), copied.path().join(LOG)).unwrap();
-    let found = damage(open(copied.path()));
+    let found = damage_of(open(copied.path()));
     assert!(matches!(found, LogDamage::Other), "{found:?}");
 
     let foreign = std::fs::read(copied.path().join(LOG)).unwrap();
@@ -155,7 +156,7 @@ async fn commits_that_were_not_flushed_may_be_missing() {
 
 /// QUA-1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn remains_of_a_store_keep_a_new_one_from_being_made() {
+async fn remains_of_a_store_prevent_a_new_one() {
     let remains = [LOG, POSITION, "snavio.db.restoring", "archive/a", "claims/identity", "recovery-1/a"];
     for (name, is_empty) in remains.into_iter().flat_map(|name| [(name, false), (name, true)]) {
         let folder = tempfile::tempdir().unwrap();
@@ -180,7 +181,7 @@ async fn remains_of_a_store_keep_a_new_one_from_being_made() {
     open(folder.path()).unwrap().close().await;
 }
 
-/// QUA-1: an older build, or a damaged history of migrations.
+/// QUA-1: the open fails because the store is of a newer version, or its history of migrations is damaged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_open_keeps_the_log() {
     let (folder, copied) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -229,7 +230,7 @@ async fn change_reports_a_reader_that_holds_the_log() {
     open(folder.path()).unwrap().close().await;
 }
 
-/// QUA-1: a program that keeps the database open keeps the log too.
+/// QUA-1: another program that keeps the database open keeps the log too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn log_left_by_a_clean_stop_is_judged() {
     let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -240,7 +241,7 @@ async fn log_left_by_a_clean_stop_is_judged() {
     let log = std::fs::read(folder.path().join(LOG)).unwrap();
     assert!(std::fs::read_to_string(folder.path().join(POSITION)).unwrap().starts_with("clean"));
     let mut older = log.clone();
-    // The last word of the first salt, and with it the checksum of the header, would have to fit.
+    // This changes the first salt, so the checksum of the header no longer fits.
     older[19] ^= 1;
     let cases: [(&str, Option<Vec<u8>>); 4] = [
         ("", Some(log.clone())),
@@ -256,7 +257,7 @@ async fn log_left_by_a_clean_stop_is_judged() {
             Some(bytes) => std::fs::write(copied.path().join(LOG), bytes).unwrap(),
         }
         if !word.is_empty() {
-            let found = damage(open(copied.path())).to_string();
+            let found = damage_of(open(copied.path())).to_string();
             assert!(found.contains(word), "{found}");
             let recovery = Recovery::prepare(copied.path(), at(1)).unwrap().unwrap();
             assert_eq!(recovery.contents(Kept::Readable).unwrap().messages, 20, "the database has all");
@@ -273,14 +274,14 @@ async fn log_left_by_a_clean_stop_is_judged() {
 async fn interrupted_recovery_of_readable_commits_can_be_repeated() {
     let (folder, copied) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let store = in_use(folder.path()).await;
-    // Frames of the log's newest start, and its salts.
+    // Returns the salts of the log's newest start, and the number of its frames.
     let frames = |folder: &Path| {
         let log = std::fs::read(folder.join(LOG)).unwrap();
         let salts = log[16..24].to_vec();
         let frames = log[32..].chunks_exact(4120).take_while(|frame| frame[8..16] == salts).count();
         (salts, frames)
     };
-    // No checkpoint moves what was written after this.
+    // The open reader keeps any checkpoint from moving later frames.
     let reader = connection(folder.path());
     reader.execute_batch("BEGIN").unwrap();
     reader.query_row("SELECT count(*) FROM claim", [], |_| Ok(())).unwrap();
@@ -302,7 +303,7 @@ async fn interrupted_recovery_of_readable_commits_can_be_repeated() {
     let readable = recovery.readable.clone();
     assert!(readable.is_sound(), "{readable:?}");
     assert!(recovery.all.as_ref().unwrap().messages > readable.messages);
-    // A folder in the place of the index ends the recovery just before SQLite opens the store.
+    // A folder in place of the index makes the recovery fail just before SQLite opens the store.
     let index = copied.path().join("snavio.db-shm");
     std::fs::create_dir(&index).unwrap();
     recovery.apply(Kept::Readable, operator()).unwrap_err();

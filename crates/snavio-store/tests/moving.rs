@@ -1,5 +1,5 @@
-//! A store with everything in it goes over to PostgreSQL: whatever can be read is the same there, and what begins
-//! afterwards goes on from it.
+//! Moves a store with every kind of row to PostgreSQL. Everything that can be read is the same there, and new
+//! work continues from it.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -17,10 +17,13 @@ use snavio_model::refusal::{Reason, Refusal, Subject};
 use snavio_model::registry::{
     BoundRoute, Change, Entry, LoggedChange, Seal, SealingKey, Service, Signer as _, Tenant, verify,
 };
-use snavio_model::settle::Outcome;
+use snavio_model::settle::{Outcome, Settlement};
 use snavio_model::telemetry::refused;
+use snavio_model::time::Timestamp;
 use snavio_store::conformance::ordering::{numbered, ordered};
-use snavio_store::conformance::processing::{booking, claim, completed, failed, finish};
+use snavio_store::conformance::processing::{
+    completed_report, failed_report, finish_one, read_claim, tracked_route_with,
+};
 use snavio_store::conformance::samples::{
     RECEIVES_MAX, acknowledge, act, at, event_intake, ids, intake, intake_of, message, notify, pay, queue,
     queued, receipt, receive, route, settle, settle_one,
@@ -68,14 +71,14 @@ fn story() -> Vec<Change> {
     ]
 }
 
-/// A receipt that was given before the move and is still held, and one whose delivery is gone.
-struct Held {
+/// Receipts from before the move: one of a waiting delivery, and one of a delivery that is gone.
+struct HeldReceipts {
     waiting: Receipt,
     gone: Receipt,
 }
 
-/// Something of everything: two tenants, all kinds of rows, more messages than a page of a move holds.
-async fn fill(store: &dyn Store) -> Held {
+/// Writes two tenants, all kinds of rows, and more messages than a page of a move holds.
+async fn fill(store: &dyn Store) -> HeldReceipts {
     store.apply(story()).await.unwrap();
     store.pin("platform_key", "0123456789abcdef").await.unwrap();
     settle_one(store, "dead", &notify(), at(0)).await;
@@ -96,11 +99,11 @@ async fn fill(store: &dyn Store) -> Held {
     let record = refused(&source, &Subject::default(), &Refusal::new(Reason::AclDeny, ""), at(4));
     store.record(record.into_iter().collect()).await.unwrap();
     store.purge(&queue("nobody"), act("naïve ☃", at(5))).await.unwrap();
-    Held { waiting, gone }
+    HeldReceipts { waiting, gone }
 }
 
-/// All that can be read, as text.
-async fn told(store: &dyn Store) -> String {
+/// Reads everything that can be read, as text.
+async fn read_all(store: &dyn Store) -> String {
     let mut text = format!("{:?}\n", store.version().await.unwrap());
     let (_, mut entries) = store.load().await.unwrap();
     entries.sort_by_key(|entry| format!("{:?}", entry.key()));
@@ -125,7 +128,7 @@ async fn told(store: &dyn Store) -> String {
     }
     text += &format!("{:?}\n", store.dead_letter_origins(&queue("dead"), Serial(0), 100).await.unwrap());
     let mut audit = store.audit(Serial(0), 100).await.unwrap();
-    audit.retain(|it| it.action != "store.move");
+    audit.retain(|entry| entry.action != "store.move");
     assert!(!audit.is_empty() && text.contains("strict") && text.contains("many-2499"));
     text + &format!("{audit:?}\n")
 }
@@ -139,19 +142,20 @@ async fn pages(page: impl AsyncFn(Serial) -> Option<(Serial, String)>) -> String
     all + "\n"
 }
 
-/// The folder with a filled store that was closed, all that could be read of it, and what a consumer still holds.
-async fn filled() -> (tempfile::TempDir, String, Held) {
+/// Returns the folder with a filled and closed store, everything that could be read of it, and the receipts
+/// that a consumer still holds.
+async fn filled() -> (tempfile::TempDir, String, HeldReceipts) {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
     let held = fill(&store).await;
-    let before = told(&store).await;
+    let before = read_all(&store).await;
     store.close().await;
     (folder, before, held)
 }
 
-/// REG-5: a change is moved as the text that its seal is over, whatever version wrote it.
+/// REG-5: a move copies the text of a change that its seal covers, also if an older version wrote it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sealed_changelog_is_as_sealed_after_a_move() {
+async fn sealed_changelog_stays_sealed_after_a_move() {
     let (folder, _, _) = filled().await;
     let file = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
     let older =
@@ -167,12 +171,12 @@ async fn a_sealed_changelog_is_as_sealed_after_a_move() {
         last = Some(Seal::next(last.as_ref(), &evidence, at(9), &signer).unwrap());
         store.seal(last.clone().unwrap()).await.unwrap();
     }
-    let before = told(&store).await;
+    let before = read_all(&store).await;
     store.close().await;
     let url = Postgres::shared().database().unwrap();
     assert_eq!(move_to(folder.path(), &url).await.unwrap().seals, 2);
     let store = open_database(&url).await;
-    assert_eq!(told(&store).await, before);
+    assert_eq!(read_all(&store).await, before);
     let logged = store.logged_since(0, 10).await.unwrap();
     let evidence: Vec<_> = logged.iter().map(LoggedChange::evidence).collect();
     let seals = store.seals(0, 10).await.unwrap();
@@ -183,7 +187,7 @@ async fn a_sealed_changelog_is_as_sealed_after_a_move() {
 
 /// ENG-3, ENG-7
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_that_can_be_read_is_the_same_after_a_move() {
+async fn reads_are_the_same_after_a_move() {
     let (folder, before, _) = filled().await;
     let url = Postgres::shared().database().unwrap();
     let moved = move_to(folder.path(), &url).await.unwrap();
@@ -191,7 +195,7 @@ async fn all_that_can_be_read_is_the_same_after_a_move() {
     assert_eq!((moved.messages, moved.claims, moved.deliveries), (2503, 2, 2501));
     assert_eq!((moved.dead_letters, moved.audit, moved.damaged.len()), (1, 1, 0));
     let store = open_database(&url).await;
-    assert_eq!(told(&store).await, before);
+    assert_eq!(read_all(&store).await, before);
     let audit = store.audit(Serial(0), 100).await.unwrap();
     let last = audit.last().unwrap();
     assert_eq!((last.action.as_str(), last.act.who.as_str()), ("store.move", "operator"));
@@ -206,16 +210,16 @@ async fn all_that_can_be_read_is_the_same_after_a_move() {
 
 /// CLM-8, CLM-15
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_ids_mean_and_their_conflicts_go_over() {
+async fn id_records_and_conflicts_are_moved() {
     let folder = tempfile::tempdir().unwrap();
     let post = route("post", ClaimPolicy::ledger());
-    let saying = |what: u8| {
-        let mut it = intake("a", &post, at(0));
-        it.message.domain_hash = DomainHash([what; 32]);
-        it
-    };
+    let contents = [1, 2, 3].map(|content| {
+        let mut intake = intake("a", &post, at(0));
+        intake.message.domain_hash = DomainHash([content; 32]);
+        intake
+    });
     let store = EmbeddedStore::open(&sqlite::Options::new(folder.path())).unwrap();
-    settle(&store, vec![saying(1), saying(2)], at(0)).await;
+    settle(&store, contents[..2].to_vec(), at(0)).await;
     let before = store.conflicts(None, None, Serial(0), 10).await.unwrap();
     store.close().await;
     drop(store);
@@ -223,7 +227,7 @@ async fn what_ids_mean_and_their_conflicts_go_over() {
     assert_eq!(move_to(folder.path(), &url).await.unwrap().conflicts, 1);
     let store = open_database(&url).await;
     assert_eq!(store.conflicts(None, None, Serial(0), 10).await.unwrap(), before);
-    let settled = settle(&store, vec![saying(1), saying(2), saying(3)], at(1)).await;
+    let settled = settle(&store, contents.to_vec(), at(1)).await;
     assert_eq!(settled[0].outcomes, [Outcome::Duplicate { first_seen_at: at(0) }]);
     assert_eq!(settled[1].outcomes, [Outcome::Conflict { conflict: before[0].id, is_new: false }]);
     assert!(matches!(settled[2].outcomes[..], [Outcome::Conflict { is_new: true, .. }]), "{settled:?}");
@@ -233,7 +237,7 @@ async fn what_ids_mean_and_their_conflicts_go_over() {
 
 /// MSG-5
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_goes_over_as_it_came() {
+async fn event_is_moved_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let event = event_intake("a", &notify(), at(0));
     let store = EmbeddedStore::open(&sqlite::Options::new(folder.path())).unwrap();
@@ -250,7 +254,7 @@ async fn an_event_goes_over_as_it_came() {
 
 /// CLM-4, DLV-3
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_comes_after_a_move_goes_on_from_what_was_before_it() {
+async fn new_work_continues_from_the_moved_state() {
     let (folder, _, held) = filled().await;
     let url = Postgres::shared().database().unwrap();
     let moved = move_to(folder.path(), &url).await.unwrap();
@@ -259,7 +263,7 @@ async fn what_comes_after_a_move_goes_on_from_what_was_before_it() {
     assert!(matches!(settle_one(&store, "done", &pay(), at(6)).await, Outcome::Duplicate { .. }));
     let shown = vec![held.waiting, held.gone];
     let outcomes = acknowledge(&store, &queue("pay"), shown.clone()).await.unwrap();
-    assert_eq!(outcomes, [ReceiptOutcome::Fenced, ReceiptOutcome::Gone], "nobody holds anything");
+    assert_eq!(outcomes, [ReceiptOutcome::Fenced, ReceiptOutcome::Gone], "no lease is held");
     let again = receive(&store, "pay", 30, at(6)).await;
     assert_eq!(ids(&again), ["strict"], "and it is there for the next");
     assert_eq!(*again[0].message, message("acme/billing", "strict", at(1)));
@@ -274,7 +278,7 @@ async fn what_comes_after_a_move_goes_on_from_what_was_before_it() {
     let log = store.messages("acme", Serial(0), 100).await.unwrap();
     assert_eq!(log.last().unwrap().message.id.as_str(), "fresh");
     let dead = store.dead_letter_origins(&queue("dead"), Serial(0), 10).await.unwrap()[0].id;
-    assert_eq!(store.redrive("acme", vec![dead], act("mended", at(8))).await.unwrap().back, [dead]);
+    assert_eq!(store.redrive("acme", vec![dead], act("fixed", at(8))).await.unwrap().back, [dead]);
     let more = store.apply(vec![Change { version: 5, ..story().swap_remove(1) }]).await;
     more.unwrap();
     store.close().await;
@@ -282,7 +286,7 @@ async fn what_comes_after_a_move_goes_on_from_what_was_before_it() {
 
 /// ENG-2
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_in_use_is_not_moved_and_a_folder_without_one_neither() {
+async fn store_in_use_and_empty_folder_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let url = Postgres::shared().database().unwrap();
     let none = move_to(folder.path(), &url).await.unwrap_err();
@@ -297,7 +301,7 @@ async fn a_store_in_use_is_not_moved_and_a_folder_without_one_neither() {
 
 /// ENG-3
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_with_something_in_it_is_left_as_it_is() {
+async fn nonempty_database_is_left_unchanged() {
     let (folder, _, _) = filled().await;
     let url = Postgres::shared().database().unwrap();
     move_to(folder.path(), &url).await.unwrap();
@@ -323,7 +327,7 @@ async fn a_database_with_something_in_it_is_left_as_it_is() {
 
 /// ENG-7
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_a_node_serves_over_takes_no_store() {
+async fn database_with_a_running_node_is_refused() {
     let (folder, _, _) = filled().await;
     let url = Postgres::shared().database().unwrap();
     let store = open_database(&url).await;
@@ -347,7 +351,7 @@ async fn a_database_that_a_node_serves_over_takes_no_store() {
 
 /// QUA-1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_damaged_row_stops_a_move_or_is_left_out_and_told() {
+async fn damaged_row_stops_a_move_or_is_reported() {
     for (change, words) in [
         ("UPDATE message SET payload = x'7b7d' WHERE id = 'many-7'", "message"),
         ("UPDATE claim SET expires_at = expires_at + 1 WHERE id = 'strict'", "claim strict"),
@@ -385,9 +389,10 @@ async fn a_damaged_row_stops_a_move_or_is_left_out_and_told() {
     }
 }
 
-/// QUA-1, CLM-18: what a hold is on would be deleted in the new store, so none is left behind, on nobody's word.
+/// QUA-1, CLM-18: without its hold, the new store would delete a held record. So a move never leaves a hold
+/// out, even if the operator asks for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_damaged_hold_is_never_left_out() {
+async fn damaged_hold_is_never_left_out() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
     settle_one(&store, "a", &route("post", ClaimPolicy::ledger()), at(0)).await;
@@ -413,7 +418,7 @@ async fn messages(store: &PostgresStore) -> usize {
 
 /// ENG-3: nodes wait for a move as they do for a migration, and find all of it or nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_starts_amid_a_move_finds_all_of_it() {
+async fn node_started_during_a_move_finds_everything() {
     let (folder, _, _) = filled().await;
     let url = Arc::new(Postgres::shared().database().unwrap());
     open_database(&url).await.close().await;
@@ -431,12 +436,12 @@ async fn a_node_that_starts_amid_a_move_finds_all_of_it() {
     };
     move_to(folder.path(), &url).await.unwrap();
     let seen = opening.await.unwrap();
-    assert!(seen.iter().all(|it| [(0, 0), (4, 3)].contains(it)), "{seen:?}");
+    assert!(seen.iter().all(|state| [(0, 0), (4, 3)].contains(state)), "{seen:?}");
 }
 
-/// CLM-16, CLM-18: what is in the archive is found from the new store, and what is held stays held.
+/// CLM-16, CLM-18: the new store finds archived records, and held records stay held.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn archived_claims_go_over_with_their_pointers_and_holds() {
+async fn archived_claims_are_moved_with_pointers_and_holds() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
     let ledger = route("post", ClaimPolicy::ledger());
@@ -468,30 +473,30 @@ async fn archived_claims_go_over_with_their_pointers_and_holds() {
     assert_eq!(store.holds(None, true, Serial(0), 10).await.unwrap(), holds);
     assert_eq!(settle_one(&store, "a", &ledger, later).await, Outcome::Duplicate { first_seen_at: at(0) });
     store.sweep(at(2600 * 86_400)).await.unwrap();
-    let spent = async |now| store.spent_segments("", 10, now).await.unwrap();
-    assert!(spent(at(2600 * 86_400)).await.is_empty(), "it is held");
-    store.lift_hold(holds[0].id, act("it is over", later)).await.unwrap();
+    let over = at(2600 * 86_400);
+    assert!(store.spent_segments("", 10, over).await.unwrap().is_empty(), "it is held");
+    store.lift_hold(holds[0].id, act("the lawsuit ended", later)).await.unwrap();
     store.sweep(at(2600 * 86_400)).await.unwrap();
-    assert_eq!(spent(at(2600 * 86_400)).await, [segment.key]);
+    assert_eq!(store.spent_segments("", 10, over).await.unwrap(), [segment.key]);
     store.close().await;
 }
 
-/// CLM-7, ENG-3: whoever works on something goes on over the move, and nobody else gets it meanwhile.
+/// CLM-7, ENG-3: a worker keeps its lease over the move, and no other worker gets the work meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_in_progress_goes_over_with_its_leases() {
+async fn work_in_progress_is_moved_with_its_leases() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
     for (id, on_unknown_outcome) in [
-        ("told", UnknownOutcome::Retry),
+        ("reported", UnknownOutcome::Retry),
         ("silent", UnknownOutcome::Retry),
         ("held", UnknownOutcome::Hold),
         ("failed", UnknownOutcome::Hold),
     ] {
-        settle_one(&store, id, &booking(on_unknown_outcome), at(0)).await;
+        settle_one(&store, id, &tracked_route_with(on_unknown_outcome), at(0)).await;
     }
     let works = receive(&store, "book", 60, at(0)).await;
-    finish(&store, failed(receipt(&works[3]), false, 50), 1).await;
-    settle_one(&store, "waiting", &booking(UnknownOutcome::Hold), at(2)).await;
+    finish_one(&store, failed_report(receipt(&works[3]), false, 50), 1).await;
+    settle_one(&store, "waiting", &tracked_route_with(UnknownOutcome::Hold), at(2)).await;
     store.close().await;
     drop(store);
     let url = Postgres::shared().database().unwrap();
@@ -500,26 +505,29 @@ async fn work_in_progress_goes_over_with_its_leases() {
     let store = open_database(&url).await;
     assert_eq!(ids(&receive(&store, "book", 600, at(49)).await), ["waiting"]);
     let again = receive(&store, "book", 600, at(50)).await;
-    assert_eq!((ids(&again), again[0].attempt), (vec!["failed"], 2), "its pause is over");
-    let told = finish(&store, completed(receipt(&works[0]), "1"), 59).await;
-    assert_eq!(told, (ReceiptOutcome::Done, Some(Status::Completed)));
+    assert_eq!((ids(&again), again[0].attempt), (vec!["failed"], 2), "its pause has ended");
+    let finished = finish_one(&store, completed_report(receipt(&works[0]), "1"), 59).await;
+    assert_eq!(finished, (ReceiptOutcome::Done, Some(Status::Completed)));
     assert_eq!(store.sweep(at(59)).await.unwrap().lapsed, 0);
     assert_eq!(store.sweep(at(60)).await.unwrap().lapsed, 2);
     let again = receive(&store, "book", 600, at(61)).await;
     assert_eq!(ids(&again), ["silent"]);
     assert!(again[0].fence > works[1].fence);
-    assert_eq!(finish(&store, completed(receipt(&works[1]), "1"), 62).await.0, ReceiptOutcome::Fenced);
-    assert_eq!(claim(&store, "held", 62).await.status(at(62)), Status::InDoubt);
+    assert_eq!(
+        finish_one(&store, completed_report(receipt(&works[1]), "1"), 62).await.0,
+        ReceiptOutcome::Fenced
+    );
+    assert_eq!(read_claim(&store, "held", 62).await.status(at(62)), Status::InDoubt);
     store.close().await;
 }
 
-/// CLM-7: a lease from before they were kept is over with the move, on the record.
+/// CLM-7: a lease from before the store kept leases ends with the move, and the lapse is on record.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_whose_lease_was_not_kept_is_not_handed_out_again_where_that_is_for_a_person() {
+async fn work_without_a_stored_lease_ends_on_record() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
     for (id, on_unknown_outcome) in [("retried", UnknownOutcome::Retry), ("held", UnknownOutcome::Hold)] {
-        settle_one(&store, id, &booking(on_unknown_outcome), at(0)).await;
+        settle_one(&store, id, &tracked_route_with(on_unknown_outcome), at(0)).await;
     }
     receive(&store, "book", 60, at(0)).await;
     store.close().await;
@@ -533,54 +541,47 @@ async fn work_whose_lease_was_not_kept_is_not_handed_out_again_where_that_is_for
     assert!(receive(&store, "book", 60, at(1)).await.is_empty(), "not before it is on record");
     assert_eq!(store.sweep(at(1)).await.unwrap().lapsed, 2);
     assert_eq!(ids(&receive(&store, "book", 60, at(2)).await), ["retried"]);
-    assert_eq!(claim(&store, "held", 2).await.status(at(2)), Status::InDoubt);
+    assert_eq!(read_claim(&store, "held", 2).await.status(at(2)), Status::InDoubt);
     store.close().await;
 }
 
-/// ORD-2, ORD-3, ORD-7, ENG-3: how far entities are, what waits and what is parked goes over.
+/// ORD-2, ORD-3, ORD-7, ENG-3: the move copies entity states, waiting messages and parked messages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn order_goes_over() {
+async fn entity_states_are_moved() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
     let reorder = ordered("reorder", Mode::Reorder, |_| {});
     let parking = ordered("parking", Mode::Strict, |order| order.on_failure = OnFailure::Park);
-    let send = async |store: &dyn Store, route: &Arc<BoundRoute>, number: i64, now| {
-        let id = format!("{}-{number}", route.route.name);
-        settle(store, vec![numbered(&id, "e", number, std::slice::from_ref(route), now)], now).await.remove(0)
-    };
     for number in [1, 3] {
         send(&store, &reorder, number, at(0)).await;
         send(&store, &parking, number, at(0)).await;
     }
     let first = receive(&store, "parking", 30, at(0)).await;
-    let refused = failed(receipt(&first[0]), true, 0);
+    let refused = failed_report(receipt(&first[0]), true, 0);
     store.finish(&queue("parking"), vec![refused], "acme/bot", at(1)).await.unwrap();
     assert!(receive(&store, "parking", 30, at(1)).await.is_empty());
-    let key = |name: &str| EntityKey::stored(&format!("acme acme/bot:{name} e")).unwrap();
-    let before = (
-        store.entity(&key("reorder"), at(1)).await.unwrap(),
-        store.entity(&key("parking"), at(1)).await.unwrap(),
-    );
-    assert_eq!(before.1.as_ref().and_then(|it| it.state.parked_at()), Some(1));
+    let [reorder_key, parking_key] =
+        ["reorder", "parking"].map(|name| EntityKey::stored(&format!("acme acme/bot:{name} e")).unwrap());
+    let before =
+        (store.entity(&reorder_key, at(1)).await.unwrap(), store.entity(&parking_key, at(1)).await.unwrap());
+    assert_eq!(before.1.as_ref().and_then(|entity| entity.state.parked_at()), Some(1));
     store.close().await;
     drop(store);
 
     let url = Postgres::shared().database().unwrap();
     move_to(folder.path(), &url).await.unwrap();
     let store = open_database(&url).await;
-    let after = (
-        store.entity(&key("reorder"), at(1)).await.unwrap(),
-        store.entity(&key("parking"), at(1)).await.unwrap(),
-    );
+    let after =
+        (store.entity(&reorder_key, at(1)).await.unwrap(), store.entity(&parking_key, at(1)).await.unwrap());
     assert_eq!(after, before);
     assert!(receive(&store, "parking", 30, at(2)).await.is_empty(), "it is parked still");
-    store.redrive("acme", vec![first[0].delivery_id], act("mended", at(2))).await.unwrap();
-    for (name, ids_are) in [("parking", ["parking-1", "parking-3"]), ("reorder", ["reorder-1", "reorder-2"])]
+    store.redrive("acme", vec![first[0].delivery_id], act("fixed", at(2))).await.unwrap();
+    for (name, expected) in [("parking", ["parking-1", "parking-3"]), ("reorder", ["reorder-1", "reorder-2"])]
     {
         if name == "reorder" {
             assert!(matches!(send(&store, &reorder, 2, at(2)).await.outcomes[0], Outcome::Queued { .. }));
         }
-        for id in ids_are {
+        for id in expected {
             let received = receive(&store, name, 30, at(3)).await;
             assert_eq!(ids(&received), [id]);
             acknowledge(&store, &queue(name), vec![receipt(&received[0])]).await.unwrap();
@@ -588,4 +589,10 @@ async fn order_goes_over() {
     }
     assert_eq!(ids(&receive(&store, "reorder", 30, at(3)).await), ["reorder-3"]);
     store.close().await;
+}
+
+/// Settles a message of the entity `e` with this number.
+async fn send(store: &dyn Store, route: &Arc<BoundRoute>, number: i64, now: Timestamp) -> Settlement {
+    let id = format!("{}-{number}", route.route.name);
+    settle(store, vec![numbered(&id, "e", number, std::slice::from_ref(route), now)], now).await.remove(0)
 }

@@ -1,4 +1,4 @@
-//! The PostgreSQL backend does what every backend must.
+//! The PostgreSQL backend passes the suite of every backend.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use snavio_model::registry::{Acl, BoundRoute, Route};
 use snavio_model::settle::{Intake, Outcome};
 use snavio_store::conformance::Backend;
 use snavio_store::conformance::ordering::{numbered, ordered};
-use snavio_store::conformance::processing::take_up;
+use snavio_store::conformance::processing::lease_new;
 use snavio_store::conformance::samples::{act, at, pay, queue, receipt, receive, settle, settle_one};
 use snavio_store::engine::postgres::{Options, PostgresStore};
-use snavio_store::{Archive, Claims, Ledger, NewHold, Received, Report, Store};
+use snavio_store::{Archive, Claims, Ledger, NewHold, Report, Store};
 use snavio_testbed::Postgres;
 
 struct Database(String);
@@ -39,13 +39,13 @@ impl Backend for Database {
 
 snavio_store::conformance!(Database(Postgres::shared().database().expect("a database can be made")));
 
-/// CLM-7: what else is swept, and fails, keeps no overdue work from its next attempt.
+/// CLM-7: if another part of a sweep fails, overdue work still gets its next attempt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn overdue_work_is_taken_up_again_though_other_sweeping_fails() {
+async fn overdue_work_is_retried_although_another_sweep_fails() {
     for table in ["original", "telemetry", "batch"] {
         let url = Postgres::shared().database().expect("a database can be made");
         let store = PostgresStore::open(&Options::new(&url)).await.expect("the store opens");
-        let work = take_up(&store, "a", 0).await;
+        let work = lease_new(&store, "a", 0).await;
         let away = format!("ALTER TABLE {table} RENAME TO put_away");
         Postgres::shared().ask(&url, &away).expect("the table can be renamed");
         assert!(store.sweep(at(31)).await.is_err(), "{table}");
@@ -56,9 +56,10 @@ async fn overdue_work_is_taken_up_again_though_other_sweeping_fails() {
     }
 }
 
-/// CLM-18: what is held when somebody was told so is not deleted: a hold waits for a sweep that began before it.
+/// CLM-18: once a hold is confirmed, its records are not deleted. So the hold waits for a sweep that began
+/// before it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hold_waits_for_what_is_being_deleted() {
+async fn hold_waits_for_a_running_sweep() {
     let url = Postgres::shared().database().expect("a database can be made");
     let store = Arc::new(PostgresStore::open(&Options::new(&url)).await.expect("the store opens"));
     settle_one(&*store, "a", &pay(), at(0)).await;
@@ -66,29 +67,17 @@ async fn a_hold_waits_for_what_is_being_deleted() {
         tokio_postgres::connect(&url, tokio_postgres::NoTls).await.expect("it connects");
     tokio::spawn(connection);
     locker.batch_execute("BEGIN; LOCK TABLE claim IN ACCESS EXCLUSIVE MODE").await.expect("it locks");
-    let waiting = async || {
-        const WAITING: &str = "SELECT count(*) FROM pg_locks WHERE NOT granted \
-             AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-        locker.query_one(WAITING, &[]).await.expect("it answers").get::<_, i64>(0)
-    };
-    let wait_for = async |count: i64| {
-        let until = tokio::time::Instant::now() + std::time::Duration::from_secs(10);
-        while waiting().await < count && tokio::time::Instant::now() < until {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-        assert_eq!(waiting().await, count, "so many wait");
-    };
     let sweeping = tokio::spawn({
         let store = Arc::clone(&store);
         async move { store.sweep(at(4_000)).await }
     });
-    wait_for(1).await;
+    expect_waiting(&locker, 1).await;
     let holding = tokio::spawn({
         let store = Arc::clone(&store);
         let tenant = "acme".parse().expect("a tenant");
         async move { store.set_hold(NewHold { tenant, held: Held::Tenant }, act("a lawsuit", at(2))).await }
     });
-    wait_for(2).await;
+    expect_waiting(&locker, 2).await;
     assert!(!holding.is_finished());
     locker.batch_execute("ROLLBACK").await.expect("it lets go");
     assert_eq!(sweeping.await.expect("it ends").expect("it sweeps").claims, 1);
@@ -96,42 +85,52 @@ async fn a_hold_waits_for_what_is_being_deleted() {
     store.close().await;
 }
 
+/// Waits until this many sessions wait for locks of the database.
+async fn expect_waiting(locker: &tokio_postgres::Client, count: i64) {
+    let until = tokio::time::Instant::now() + std::time::Duration::from_secs(10);
+    while count_waiting(locker).await < count && tokio::time::Instant::now() < until {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert_eq!(count_waiting(locker).await, count, "so many wait");
+}
+
+async fn count_waiting(locker: &tokio_postgres::Client) -> i64 {
+    const WAITING: &str = "SELECT count(*) FROM pg_locks WHERE NOT granted \
+         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    locker.query_one(WAITING, &[]).await.expect("it answers").get(0)
+}
+
 /// ORD-7
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_has_no_room_is_not_passed() {
+async fn messages_do_not_pass_one_without_room() {
     let url = Postgres::shared().database().expect("a database can be made");
     let options = Options { queue_depth_max: 2, ..Options::new(&url) };
     let store: Arc<dyn Store> = Arc::new(PostgresStore::open(&options).await.expect("the store opens"));
-    snavio_store::conformance::parking::what_has_no_room_is_not_passed(&store).await;
+    snavio_store::conformance::parking::messages_do_not_pass_one_without_room(&store).await;
     store.close().await;
 }
 
 /// ORD-3, ORD-8
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_waited_goes_out_past_a_full_queue() {
+async fn waiting_message_goes_out_despite_a_full_queue() {
     let url = Postgres::shared().database().expect("a database can be made");
     let options = Options { queue_depth_max: 2, ..Options::new(&url) };
     let store: Arc<dyn Store> = Arc::new(PostgresStore::open(&options).await.expect("the store opens"));
-    snavio_store::conformance::parking::what_waited_goes_out_past_a_full_queue(&store).await;
+    snavio_store::conformance::parking::waiting_message_goes_out_despite_a_full_queue(&store).await;
     store.close().await;
 }
 
-/// ORD-7, ENG-7: who reports on several entities at once takes their locks in one order, whatever came of each.
+/// ORD-7, ENG-7: a report on several entities takes their locks in one order, which does not depend on the
+/// results.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_report_holds_no_entity_while_it_waits_for_one_before_it() {
+async fn report_locks_entities_in_order() {
     let url = Postgres::shared().database().expect("a database can be made");
     let store = Arc::new(PostgresStore::open(&Options::new(&url)).await.expect("the store opens"));
     let (locker, connection) =
         tokio_postgres::connect(&url, tokio_postgres::NoTls).await.expect("it connects");
     tokio::spawn(connection);
-    let hash = async |entity: &str| {
-        let lane = format!("acme acme/bot:parking {entity}");
-        let row =
-            locker.query_one("SELECT hashtextextended($1::text, 7)", &[&lane]).await.expect("it answers");
-        row.get::<_, i64>(0)
-    };
     let (mut done, mut fails) = ("e", "f");
-    if hash(done).await < hash(fails).await {
+    if lock_number(&locker, done).await < lock_number(&locker, fails).await {
         (done, fails) = (fails, done);
     }
     let parking = ordered("parking", Mode::Strict, |order| order.on_failure = OnFailure::Park);
@@ -140,14 +139,14 @@ async fn a_report_holds_no_entity_while_it_waits_for_one_before_it() {
     settle(&*store, batch.into(), at(0)).await;
     let received = receive(&*store, "parking", 30, at(0)).await;
     let failed = Ending::Failed { error: "no".into(), is_final: true, answer: None, retry_after: None };
-    let report = |it: &Received| {
-        let is_done = it.message.id.as_str().starts_with(done);
-        let report = Report::done(receipt(it));
+    let reports = received.iter().map(|delivery| {
+        let is_done = delivery.message.id.as_str().starts_with(done);
+        let report = Report::done(receipt(delivery));
         if is_done { report } else { Report { ending: failed.clone(), ..report } }
-    };
-    let reports: Vec<_> = received.iter().map(report).collect();
+    });
+    let reports: Vec<_> = reports.collect();
     assert_eq!(reports.len(), 2);
-    let (first, second) = (hash(fails).await, hash(done).await);
+    let (first, second) = (lock_number(&locker, fails).await, lock_number(&locker, done).await);
     locker.batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock({first})")).await.expect("it locks");
     let finishing = tokio::spawn({
         let store = Arc::clone(&store);
@@ -166,34 +165,41 @@ async fn a_report_holds_no_entity_while_it_waits_for_one_before_it() {
     }
     let free =
         locker.query_one("SELECT pg_try_advisory_xact_lock($1)", &[&second]).await.expect("it answers");
-    assert!(free.get::<_, bool>(0), "whoever settles both would wait in a circle");
+    assert!(free.get::<_, bool>(0), "a batch with both entities would deadlock");
     locker.batch_execute("ROLLBACK").await.expect("it lets go");
     let finished = finishing.await.expect("it ends").expect("it is reported");
-    assert!(finished.iter().all(|it| it.outcome == ReceiptOutcome::Done));
+    assert!(finished.iter().all(|finished| finished.outcome == ReceiptOutcome::Done));
     store.close().await;
 }
 
-/// ORD-2: what is asked for entities travels together. A batch with ordered messages goes there and back four times: to begin,
-/// to lock and read, to write, and to commit; however many entities it has, and whatever is let go or steps back by it.
+/// The number of the advisory lock of an entity of the route `parking`.
+async fn lock_number(locker: &tokio_postgres::Client, entity: &str) -> i64 {
+    let ordering_key = format!("acme acme/bot:parking {entity}");
+    let row = locker.query_one("SELECT hashtextextended($1::text, 7)", &[&ordering_key]).await;
+    row.expect("it answers").get(0)
+}
+
+/// ORD-2: statements about entities travel together. A batch with ordered messages takes four round trips:
+/// begin, lock and read, write, commit. Their number does not depend on the number of entities, or on the
+/// messages that the batch frees or holds back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ordered_batch_goes_there_and_back_four_times() {
+async fn ordered_batch_takes_four_round_trips() {
     let url = Postgres::shared().database().expect("a database can be made");
     let store = PostgresStore::open(&Options::new(&url)).await.expect("the store opens");
     for mode in [Mode::Lenient, Mode::Skip, Mode::Strict, Mode::Reorder] {
         let routes = [ordered(&format!("{mode:?}").to_lowercase(), mode, |_| {})];
-        let of = |number: i64| {
-            let entities = (0..20).map(move |it| format!("e{it}"));
-            entities.map(move |it| (format!("{mode:?}-{it}-{number}"), it, number))
-        };
-        // The first one counts the queue, the third is ahead of a gap, and the fourth fills it or is late.
-        for (place, number) in [1, 2, 4, 3].into_iter().enumerate() {
-            let batch = of(number).map(|(id, entity, number)| numbered(&id, &entity, number, &routes, at(0)));
+        // The first batch counts the queue, the third is ahead of a gap, and the fourth fills it or is late.
+        for (index, number) in [1, 2, 4, 3].into_iter().enumerate() {
+            let batch = (0..20).map(|entity| {
+                let entity = format!("e{entity}");
+                numbered(&format!("{mode:?}-{entity}-{number}"), &entity, number, &routes, at(0))
+            });
             let before = store.figures().round_trips;
             settle(&store, batch.collect(), at(0)).await;
             let round_trips = store.figures().round_trips - before;
-            let expected = match (place, mode) {
+            let expected = match (index, mode) {
                 (0, _) => 5,
-                // It is refused, and nothing is written.
+                // The messages are refused, and nothing is written.
                 (3, Mode::Strict) => 2,
                 _ => 4,
             };
@@ -203,32 +209,28 @@ async fn an_ordered_batch_goes_there_and_back_four_times() {
     store.close().await;
 }
 
-/// ORD-2, CLM-20: what hangs on the registry and was permitted by another is not written, though what comes behind it in its
-/// flight is sent at once: its entity has not moved on.
+/// ORD-2, CLM-20: a message that depends on the registry, and was permitted by an older version, is not
+/// written. The statements behind it are sent at the same time, and still do not advance its entity.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_written_moves_no_entity() {
+async fn unwritten_message_advances_no_entity() {
     let url = Postgres::shared().database().expect("a database can be made");
     let store = Arc::new(PostgresStore::open(&Options::new(&url)).await.expect("the store opens"));
     let strict = ordered("strict", Mode::Strict, |_| {});
     let always = BoundRoute::new(Route { acl: Acl::Always, ..strict.route.clone() });
     let routes = [Arc::new(always)];
-    let send = |number: i64| {
-        let it = numbered(&format!("e-{number}"), "e", number, &routes, at(0));
-        Intake { message: Message { registry_version: 0, ..it.message }, ..it }
-    };
-    let version = async |to: i64| {
-        let set = format!("UPDATE registry_version SET version = {to}");
-        Postgres::shared().ask(&url, &set).expect("it can be set");
-    };
-    version(0).await;
-    assert!(matches!(settle(&*store, vec![send(1)], at(0)).await[0].outcomes[..], [Outcome::Queued { .. }]));
-    // Whoever writes waits for the table; meanwhile the registry changes, which had been read.
+    let [first, second] = [1, 2].map(|number| {
+        let intake = numbered(&format!("e-{number}"), "e", number, &routes, at(0));
+        Intake { message: Message { registry_version: 0, ..intake.message }, ..intake }
+    });
+    Postgres::shared().ask(&url, "UPDATE registry_version SET version = 0").expect("it can be set");
+    assert!(matches!(settle(&*store, vec![first], at(0)).await[0].outcomes[..], [Outcome::Queued { .. }]));
+    // The writer waits for the table lock. Meanwhile the registry changes that the batch has already read.
     let (locker, connection) =
         tokio_postgres::connect(&url, tokio_postgres::NoTls).await.expect("it connects");
     tokio::spawn(connection);
     locker.batch_execute("BEGIN; LOCK TABLE registry_version IN EXCLUSIVE MODE").await.expect("it locks");
     let settling = tokio::spawn({
-        let (store, batch) = (Arc::clone(&store), vec![send(2)]);
+        let (store, batch) = (Arc::clone(&store), vec![second]);
         async move { settle(&*store, batch, at(0)).await }
     });
     let until = tokio::time::Instant::now() + std::time::Duration::from_secs(10);
@@ -249,9 +251,10 @@ async fn what_is_not_written_moves_no_entity() {
     store.close().await;
 }
 
-/// ORD-3, ORD-7: however many are behind in a lane, whoever looks for what is due meets the one in front, if any.
+/// ORD-3, ORD-7: a search for due deliveries finds at most the first delivery of an ordering key, however
+/// many are behind it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_behind_in_a_lane_is_not_among_what_is_due() {
+async fn deliveries_behind_another_are_not_due() {
     let url = Postgres::shared().database().expect("a database can be made");
     let store = PostgresStore::open(&Options::new(&url)).await.expect("the store opens");
     let routes = [ordered("parking", Mode::Strict, |order| order.on_failure = OnFailure::Park)];
@@ -272,9 +275,9 @@ async fn what_is_behind_in_a_lane_is_not_among_what_is_due() {
     store.close().await;
 }
 
-/// CLM-19: a sweep finds what is over by its index, which leaves out what is not over at any time.
+/// CLM-19: a sweep finds expired claims by an index. The index leaves out claims that do not expire.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_sweep_reads_through_what_stays() {
+async fn sweep_reads_only_expired_claims() {
     let server = Postgres::shared();
     let url = server.database().unwrap();
     PostgresStore::open(&Options::new(&url)).await.unwrap().close().await;

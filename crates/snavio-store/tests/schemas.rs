@@ -1,9 +1,9 @@
-//! Stores as every released layout left them, kept as dumps in `schemas`: today's program brings each up to date and
-//! goes on with what waits in it (ENG-2, ENG-3).
+//! Stores of every released layout, kept as dumps in `schemas`. The program migrates each of them and
+//! continues with the delivery that waits in it (ENG-2, ENG-3).
 //!
-//! A new migration needs a dump of its layout, of a store in which the message `old` waits: that of the dump before,
-//! opened by the new program and written out with `sqlite3 snavio.db .dump` or `pg_dump --no-owner --no-privileges
-//! --inserts` (without the lines that begin with a backslash).
+//! A new migration needs a dump of its layout, of a store in which the message `old` waits. Open the dump
+//! before it with the new program, and write it out with `sqlite3 snavio.db .dump` or `pg_dump --no-owner
+//! --no-privileges --inserts` (without the lines that begin with a backslash).
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -29,7 +29,7 @@ fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// The versions of an engine's migrations.
+/// Lists the versions of an engine's migrations.
 fn versions(engine: &str) -> Vec<u32> {
     let files = std::fs::read_dir(
         here("src/engine").join(if engine == "embedded" { "sqlite" } else { engine }).join("migrations"),
@@ -52,7 +52,7 @@ fn dump(engine: &str, version: u32) -> String {
     std::fs::read_to_string(&file).unwrap_or_else(missing)
 }
 
-/// What waited is handed out, what was claimed is known, and new messages come after both.
+/// Asserts that the waiting delivery is received, the claim is known, and new messages come after both.
 async fn goes_on(store: &dyn Store) {
     let old = store.messages("acme", Serial(0), 10).await.unwrap();
     assert_eq!(old.iter().map(|it| it.message.id.as_str()).collect::<Vec<_>>(), ["old"]);
@@ -74,7 +74,8 @@ fn embedded_layout(folder: &Path) -> Vec<(String, String)> {
         connection.prepare("SELECT name, coalesce(sql, '') FROM sqlite_schema ORDER BY name").unwrap();
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
     let mut layout: Vec<_> = rows.map(Result::unwrap).collect();
-    // What a migration was when it was done: one that is changed afterwards is refused with the next.
+    // The checksum of each migration when it ran. The next release refuses a migration that changed
+    // afterwards.
     let history = "SELECT name, checksum FROM refinery_schema_history ORDER BY version";
     let mut statement = connection.prepare(history).unwrap();
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
@@ -108,7 +109,8 @@ fn postgres_layout(url: &str) -> String {
          FROM pg_sequences ORDER BY sequencename";
     let views = "SELECT viewname, definition FROM pg_views WHERE schemaname = 'public' ORDER BY viewname";
     let layout = "SELECT version, oldest_reader FROM layout";
-    // What a migration was when it was done: one that is changed afterwards is refused with the next.
+    // The checksum of each migration when it ran. The next release refuses a migration that changed
+    // afterwards.
     let history = "SELECT version, name, checksum FROM refinery_schema_history ORDER BY version";
     let parts = [columns, indexes, sequences, views, layout, history]
         .map(|it| Postgres::shared().ask(url, it).unwrap());
@@ -131,7 +133,8 @@ async fn a_database_of_every_layout_is_brought_up_to_date_and_goes_on() {
     }
 }
 
-/// CLM-7: entries and changes are sealed as they were written, so the registry reads them under their old names.
+/// CLM-7: entries and changes are sealed as they were written, so the registry reads them under their old
+/// names.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn registry_with_old_name_of_setting_is_loaded() {
     let mut held = route("pay", ClaimPolicy::None).route.clone();
@@ -166,10 +169,11 @@ async fn registry_with_old_name_of_setting_is_loaded() {
     postgres.close().await;
 }
 
-/// Claims of one id at two destinations, of two messages that are in the archive: what the view says of their contents.
+/// Selects the content hash that the view shows for claims of one id at two destinations, of two archived
+/// messages.
 const ARCHIVED: &str = "SELECT count(domain_payload_hash) FROM claims WHERE event_id = 'a'";
 
-/// CLM-2, CLM-16: what an id means is told of each of its claims, whichever of its messages came first.
+/// CLM-2, CLM-16: every claim of an id shows the id record, whichever of its messages came first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_view_says_what_an_archived_claim_means() {
     let folder = tempfile::tempdir().unwrap();
@@ -190,11 +194,11 @@ async fn the_view_says_what_an_archived_claim_means() {
     assert_eq!((told, Postgres::shared().ask(&url, ARCHIVED).unwrap().trim()), (2, "2"));
 }
 
-/// Of a store that was restored to version 0 and then, after the change that made version 5, to that.
+/// A store that was restored to version 0, changed (version 5), and restored to that version.
 const RESTORED: &str = "INSERT INTO registry_change (version, at, who, why, kind, name) VALUES (5, 1, 'x', '', 'tenant', 'acme');";
 const SKIPPED: [(&str, &str); 2] = [("registry/skipped/1", "4"), ("registry/skipped/6", "9")];
 
-/// REG-5: before there was a chain, nobody noted what a restore skipped.
+/// REG-5: before the chain existed, the store did not note the versions that a restore skipped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_restores_skipped_before_there_was_a_chain_is_noted() {
     let folder = tempfile::tempdir().unwrap();
@@ -220,8 +224,8 @@ async fn what_restores_skipped_before_there_was_a_chain_is_noted() {
     postgres.close().await;
 }
 
-/// A claim of the policy `ledger` as the layouts before the archive wrote it: kept for seven years, and nothing says that
-/// it cools.
+/// A claim of the policy `ledger` as layouts before the archive wrote it: kept for seven years, without a
+/// time at which it cools.
 fn ledger_claim(check_value: i64) -> String {
     format!(
         "INSERT INTO claim (id, tenant, destination, source, message, first_seen_at, expires_at, check_value) \
@@ -229,7 +233,7 @@ fn ledger_claim(check_value: i64) -> String {
     )
 }
 
-/// CLM-15, CLM-18: it is held, and goes on the record.
+/// CLM-15, CLM-18: such a claim can be held, and its deletion is audited.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ledger_claims_of_before_the_archive_are_kept_for_an_audit() {
     let folder = tempfile::tempdir().unwrap();

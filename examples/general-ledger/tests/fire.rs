@@ -1,9 +1,9 @@
-//! The general ledger under fire: the gateway and the ledger are killed again and again while events come in, and in the
-//! end the journal holds each event once, and every sender was told the reference that it has there (CLM-4, CLM-5, CLM-7,
+//! Kills the gateway and the general ledger again and again while events come in. In the end the journal
+//! holds each event once, and every sender got the reference that the event has there (CLM-4, CLM-5, CLM-7,
 //! CLM-9, QUA-1).
 //!
-//! Both forms, an HTTP processor and a consumer whose route is tracked, on both engines. `TEST_LONG=1` runs 500 kills each;
-//! `TEST_SEED` repeats the choices of a run.
+//! The tests cover both forms, an HTTP processor and a consumer with a tracked route, on both engines.
+//! `TEST_LONG=1` runs 500 kills each; `TEST_SEED` repeats the random choices of a run.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -24,39 +24,39 @@ use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Enough that some are at every step whenever a kill comes, though each waits for its own event.
+/// Each sender waits for its own event. With this number, every kill meets senders at every step.
 const SENDERS: usize = 24;
-/// Between two tries of one event.
+/// The pause between two tries of one event.
 const PAUSE: Duration = Duration::from_millis(40);
-/// How long one event may take, kills or not: leases, sweeps and a sweeper's term fit several times.
+/// The limit for one event, with kills. Leases, sweeps and a sweeper's term fit into it several times.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(120);
-/// Starts that fail because somebody else has the port, at most.
+/// The number of starts that may fail because another process has the port.
 const STARTS_MAX: usize = 100;
 
 /// CLM-9
 #[tokio::test(flavor = "multi_thread")]
-async fn a_processor_under_fire_posts_each_event_once() {
+async fn processor_under_fire_posts_each_event_once() {
     let store = Store::Embedded;
     under_fire(Form::Processor, store, kills(40)).await;
 }
 
 /// CLM-9
 #[tokio::test(flavor = "multi_thread")]
-async fn a_processor_under_fire_posts_each_event_once_over_postgres() {
+async fn processor_under_fire_posts_each_event_once_over_postgres() {
     let store = Store::Postgres(Postgres::shared().database().unwrap());
     under_fire(Form::Processor, store, kills(20)).await;
 }
 
 /// CLM-9, CLM-10
 #[tokio::test(flavor = "multi_thread")]
-async fn a_consumer_under_fire_posts_each_event_once() {
+async fn consumer_under_fire_posts_each_event_once() {
     let store = Store::Embedded;
     under_fire(Form::Consumer, store, kills(40)).await;
 }
 
 /// CLM-9, CLM-10
 #[tokio::test(flavor = "multi_thread")]
-async fn a_consumer_under_fire_posts_each_event_once_over_postgres() {
+async fn consumer_under_fire_posts_each_event_once_over_postgres() {
     let store = Store::Postgres(Postgres::shared().database().unwrap());
     under_fire(Form::Consumer, store, kills(20)).await;
 }
@@ -67,73 +67,74 @@ fn kills(usual: usize) -> usize {
 }
 
 async fn under_fire(form: Form, store: Store, kills: usize) {
-    let what = format!("{form:?} over {}", store.name());
-    let mut choices = Choices::new(&what);
-    let stage = Stage::set(form, store).await;
-    let senders = Arc::new(Senders::new(&stage));
+    let case = format!("{form:?} over {}", store.name());
+    let mut choices = Choices::new(&case);
+    let fixture = Fixture::start(form, store).await;
+    let senders = Arc::new(Senders::new(&fixture));
     let mut sending = JoinSet::new();
     for _ in 0..SENDERS {
         sending.spawn(Arc::clone(&senders).send_all());
     }
-    let (mut gateway, mut ledger) = (stage.gateway(), stage.ledger());
-    let (mut of_gateway, mut of_ledger) = (0, 0);
+    let (mut gateway, mut ledger) = (fixture.gateway(), fixture.ledger());
+    let (mut gateway_kills, mut ledger_kills) = (0, 0);
     for kill in 0..kills {
-        senders.at_work().await;
+        senders.wait_for_completion().await;
         tokio::time::sleep(Duration::from_millis(choices.below(250))).await;
-        // By turns, so that each has its share, and now and then both at once.
+        // The kills alternate between the two processes, and sometimes meet both at once.
         let (is_both, is_gateway) = (choices.below(8) == 0, kill % 2 == 0);
         if is_both || is_gateway {
-            gateway.kill_at_work();
+            gateway.kill_running();
         }
         if is_both || !is_gateway {
-            ledger.kill_at_work();
+            ledger.kill_running();
         }
-        of_gateway += usize::from(is_both || is_gateway);
-        of_ledger += usize::from(is_both || !is_gateway);
+        gateway_kills += usize::from(is_both || is_gateway);
+        ledger_kills += usize::from(is_both || !is_gateway);
         if is_both || is_gateway {
-            gateway = stage.gateway();
+            gateway = fixture.gateway();
         }
         if is_both || !is_gateway {
-            ledger = stage.ledger();
+            ledger = fixture.ledger();
         }
     }
     senders.is_closing.store(true, Ordering::SeqCst);
-    let told: BTreeMap<String, String> = sending.join_all().await.into_iter().flatten().collect();
+    let answers: BTreeMap<String, String> = sending.join_all().await.into_iter().flatten().collect();
 
-    let (journal, lost) = (stage.journal(), senders.lost.load(Ordering::SeqCst));
+    let (journal, lost) = (fixture.journal(), senders.lost.load(Ordering::SeqCst));
     let entries = journal.len();
     let references: BTreeMap<_, _> = journal.into_iter().collect();
     let mut attempts = Attempts::default();
-    for (id, answer) in &told {
+    for (id, answer) in &answers {
         let reference = references.get(id).unwrap_or_else(|| panic!("{id} was answered and is not posted"));
         attempts.add(&senders.expect_completed(id, reference).await);
         assert_eq!(&senders.replayed(id).await, answer, "{id}: the same bytes as the first time");
     }
-    let (events, twice) = (told.len(), entries - references.len());
+    let (events, twice) = (answers.len(), entries - references.len());
     println!(
-        "{what}: kills {kills} (gateway {of_gateway}, ledger {of_ledger}), events {events}, connections lost {lost}, \
+        "{case}: kills {kills} (gateway {gateway_kills}, ledger {ledger_kills}), events {events}, connections lost {lost}, \
          attempts {}, attempted again {}, entries {entries}, twice {twice}",
         attempts.all, attempts.again
     );
     assert_eq!((entries, twice), (events, 0), "no more and no fewer");
-    assert_eq!(stage.trial_balance(), events);
+    assert_eq!(fixture.trial_balance(), events);
     assert!(lost > 0, "kills met requests");
     assert!(attempts.again > 0, "kills met attempts");
     let said = gateway.said() + &ledger.said();
     assert!(!said.contains("panicked"), "{said}");
 }
 
-/// How the ledger gets its events.
+/// The way in which the ledger gets its events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// The gateway calls it.
+    /// The gateway calls the ledger.
     Processor,
-    /// It takes them from a queue, and reports back.
+    /// The ledger receives events from a queue, and reports back.
     Consumer,
 }
 
 impl Form {
-    /// How its subscription is processed: attempts that a kill ended are soon followed by the next.
+    /// Returns the processing settings of the ledger's subscription. After a kill the next attempt follows
+    /// soon.
     fn processing(self, ledger: u16) -> Value {
         match self {
             Self::Processor => json!({
@@ -146,7 +147,6 @@ impl Form {
     }
 }
 
-/// The gateway's store.
 enum Store {
     Embedded,
     Postgres(String),
@@ -161,8 +161,8 @@ impl Store {
     }
 }
 
-/// Where both processes live: they come back at the same ports, over the same files.
-struct Stage {
+/// The environment of both processes. After a kill they come back with the same ports and files.
+struct Fixture {
     folder: TempDir,
     form: Form,
     store: Store,
@@ -170,16 +170,16 @@ struct Stage {
     token: String,
 }
 
-impl Stage {
-    /// Registers who takes part, and leaves nobody running.
-    async fn set(form: Form, store: Store) -> Self {
-        // One provider for the process; a second one asking is told so and goes on with the first.
+impl Fixture {
+    /// Registers tenant, services and subscription, and stops the gateway again.
+    async fn start(form: Form, store: Store) -> Self {
+        // The process has one provider. A second call returns an error and uses the first provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let ports = [(); 2].map(|()| snavio_testbed::free_port().unwrap());
         let folder = tempfile::tempdir().unwrap();
-        let mut stage = Self { folder, form, store, ports, token: String::new() };
-        let gateway = stage.gateway();
-        let operator = std::fs::read_to_string(stage.path("operator.token")).unwrap();
+        let mut fixture = Self { folder, form, store, ports, token: String::new() };
+        let gateway = fixture.gateway();
+        let operator = std::fs::read_to_string(fixture.path("operator.token")).unwrap();
         let operator = Api::new(gateway.url(), None).unwrap().with_token(operator.trim());
         let registry = json!({
             "tenants": [{ "name": "acme" }],
@@ -188,13 +188,13 @@ impl Stage {
             "subscriptions": [{
                 "target": "acme/general-ledger", "events_of": "acme/shop", "name": "sold", "queue": "entries",
                 "dead_letter_queue": "entry-exceptions", "claim": { "policy": "ledger" }, "receives_max": 100,
-                "processing": form.processing(stage.ports[1]),
+                "processing": form.processing(fixture.ports[1]),
             }],
         });
         let applied = operator.call(Method::POST, "/v1/registry/apply", Some(&registry)).await.unwrap();
         let [shop, ledger]: [Credentials; 2] =
             serde_json::from_value(applied["credentials"].clone()).unwrap();
-        std::fs::write(stage.path("ledger.json"), serde_json::to_vec(&ledger).unwrap()).unwrap();
+        std::fs::write(fixture.path("ledger.json"), serde_json::to_vec(&ledger).unwrap()).unwrap();
         let form = format!(
             "grant_type=client_credentials&client_id={}&client_secret={}",
             shop.client_id, shop.client_secret
@@ -203,8 +203,8 @@ impl Stage {
         let api = Api::new(gateway.url(), None).unwrap();
         let (_, token) =
             api.send(Method::POST, "/v1/token", Some(form.into_bytes()), form_type).await.unwrap();
-        stage.token = token["access_token"].as_str().unwrap().to_owned();
-        stage
+        fixture.token = token["access_token"].as_str().unwrap().to_owned();
+        fixture
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -212,7 +212,7 @@ impl Stage {
     }
 
     /// Starts the gateway, and waits until it serves.
-    fn gateway(&self) -> Running {
+    fn gateway(&self) -> ServerProcess {
         let listen = format!("127.0.0.1:{}", self.ports[0]);
         let start = || {
             let mut command = Command::new(snavio());
@@ -226,11 +226,11 @@ impl Stage {
             command.env("SNAVIO_OUTGOING_ALLOWED", "127.0.0.1").env("SNAVIO_LOG_FILTER", "warn");
             command
         };
-        Running::serving(start, &self.path("gateway.log"))
+        ServerProcess::serving(start, &self.path("gateway.log"))
     }
 
-    /// Starts the ledger; where it serves, waits until it does.
-    fn ledger(&self) -> Running {
+    /// Starts the ledger. If the ledger serves, waits until it does.
+    fn ledger(&self) -> ServerProcess {
         let log = self.path("ledger.log");
         match self.form {
             Form::Processor => {
@@ -240,14 +240,14 @@ impl Stage {
                     command.args(["--listen", &listen]);
                     command
                 };
-                Running::serving(start, &log)
+                ServerProcess::serving(start, &log)
             }
             Form::Consumer => {
                 let mut command = self.ledger_command("consume");
                 command.args(["--gateway", &format!("http://127.0.0.1:{}", self.ports[0])]);
                 command.args(["--queue", "entries", "--lease-seconds", "3"]);
                 command.arg("--credentials").arg(self.path("ledger.json"));
-                Running(Serving::spawn(&mut command, &log).unwrap())
+                ServerProcess(Serving::spawn(&mut command, &log).unwrap())
             }
         }
     }
@@ -258,7 +258,7 @@ impl Stage {
         command
     }
 
-    /// What is posted, entry by entry: of which event, and under which reference.
+    /// Returns the event and the reference of each posted entry.
     fn journal(&self) -> Vec<(String, String)> {
         let books = Connection::open(self.path("books.db")).unwrap();
         let mut select = books.prepare("SELECT message_id, reference FROM journal_entry").unwrap();
@@ -266,7 +266,7 @@ impl Stage {
         rows.collect::<Result<_, _>>().unwrap()
     }
 
-    /// How many entries the trial balance counts; it says that all is well.
+    /// Returns the number of entries in the trial balance, after the balance reports no fault.
     fn trial_balance(&self) -> usize {
         let output = self.ledger_command("trial-balance").output().unwrap();
         let said = String::from_utf8(output.stdout).unwrap();
@@ -275,7 +275,8 @@ impl Stage {
     }
 }
 
-/// The gateway's binary. A test of the workspace builds it beside the ledger's; otherwise it is built now, once.
+/// Returns the path of the gateway's binary. A test of the workspace builds it beside the ledger's; otherwise
+/// this function builds it once.
 fn snavio() -> &'static Path {
     static BINARY: std::sync::LazyLock<PathBuf> = std::sync::LazyLock::new(|| {
         let binary = Path::new(env!("CARGO_BIN_EXE_general-ledger")).with_file_name("snavio");
@@ -288,11 +289,12 @@ fn snavio() -> &'static Path {
     &BINARY
 }
 
-/// A process, killed as by `kill -9` when dropped.
-struct Running(Serving);
+/// A process that is killed like `kill -9` when it is dropped.
+struct ServerProcess(Serving);
 
-impl Running {
-    /// Starts it until it serves. Its port is nobody's while it is down, and an outgoing connection may have it then.
+impl ServerProcess {
+    /// Starts the process until it serves. While it is down, an outgoing connection of another process may
+    /// take its port.
     fn serving(start: impl Fn() -> Command, log: &Path) -> Self {
         let before = std::fs::read_to_string(log).unwrap_or_default().len();
         for _ in 0..STARTS_MAX {
@@ -317,15 +319,15 @@ impl Running {
         self.0.said()
     }
 
-    /// Kills it; it must not have ended by itself.
-    fn kill_at_work(&mut self) {
+    /// Kills the process. It must still be running.
+    fn kill_running(&mut self) {
         assert!(self.0.ended().unwrap().is_none(), "it ended by itself: {}", self.said());
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
 }
 
-/// Send events until they are told to close, each until it is complete.
+/// Senders that send events until they are told to close. Each event is sent until it is complete.
 struct Senders {
     http: reqwest::Client,
     gateway: String,
@@ -337,28 +339,28 @@ struct Senders {
     is_closing: AtomicBool,
 }
 
-/// What a request came to, unless there was no answer.
-struct Answered {
+struct Answer {
     status: StatusCode,
     is_replay: bool,
     text: String,
     document: Value,
 }
 
-/// A connection for each request. One that waits for a connection of another request may wait for good where kills take
-/// all of them away: it was seen to be at no socket at all, while the gateway came and went.
+/// Builds a client with a connection for each request. A request that waits for the connection of another
+/// request can wait for ever if a kill closes all connections. This happened: such a request had no socket at
+/// all while the gateway came and went.
 fn http() -> reqwest::Client {
     let builder = reqwest::Client::builder().pool_max_idle_per_host(0);
     builder.timeout(Duration::from_secs(30)).build().unwrap()
 }
 
 impl Senders {
-    fn new(stage: &Stage) -> Self {
+    fn new(fixture: &Fixture) -> Self {
         Self {
             http: http(),
-            gateway: format!("http://127.0.0.1:{}", stage.ports[0]),
-            token: stage.token.clone(),
-            form: stage.form,
+            gateway: format!("http://127.0.0.1:{}", fixture.ports[0]),
+            token: fixture.token.clone(),
+            form: fixture.form,
             begun: AtomicUsize::new(0),
             completed: AtomicUsize::new(0),
             lost: AtomicUsize::new(0),
@@ -366,9 +368,9 @@ impl Senders {
         }
     }
 
-    /// Waits for the next event to be complete: then both processes are at work. After kills that all senders wait for,
-    /// it goes on without.
-    async fn at_work(&self) {
+    /// Waits until the next event is complete, because then both processes are at work. Gives up after a
+    /// second, because a kill can delay all senders.
+    async fn wait_for_completion(&self) {
         let (before, patience) =
             (self.completed.load(Ordering::SeqCst), Instant::now() + Duration::from_secs(1));
         while self.completed.load(Ordering::SeqCst) == before && Instant::now() < patience {
@@ -376,20 +378,20 @@ impl Senders {
         }
     }
 
-    /// Each event and what its sender was told.
+    /// Returns each event with the answer that its sender got.
     async fn send_all(self: Arc<Self>) -> Vec<(String, String)> {
-        let mut told = Vec::new();
+        let mut answers = Vec::new();
         while !self.is_closing.load(Ordering::SeqCst) {
             let id = format!("sale-{}", self.begun.fetch_add(1, Ordering::SeqCst));
-            let answer = tokio::time::timeout(ANSWERED_WITHIN, self.insist(&id)).await;
-            told.push((id.clone(), answer.unwrap_or_else(|_| panic!("{id} is never complete"))));
+            let answer = tokio::time::timeout(ANSWERED_WITHIN, self.send_until_complete(&id)).await;
+            answers.push((id.clone(), answer.unwrap_or_else(|_| panic!("{id} is never complete"))));
             self.completed.fetch_add(1, Ordering::SeqCst);
         }
-        told
+        answers
     }
 
-    /// Sends an event until it is answered as complete, and says how.
-    async fn insist(&self, id: &str) -> String {
+    /// Sends an event until it is answered as complete, and returns the answer.
+    async fn send_until_complete(&self, id: &str) -> String {
         let mut is_taken = false;
         loop {
             if is_taken && self.form == Form::Consumer {
@@ -399,10 +401,10 @@ impl Senders {
                 tokio::time::sleep(PAUSE).await;
                 continue;
             };
-            let Answered { status, document, text, .. } = &answered;
+            let Answer { status, document, text, .. } = &answered;
             match (status.as_u16(), document["reason"].as_str()) {
-                (201, None) if !is_taken && !answered.is_replay => return answered.to_the_point(),
-                (200, None) if answered.is_replay => return answered.to_the_point(),
+                (201, None) if !is_taken && !answered.is_replay => return answered.without_replay_mark(),
+                (200, None) if answered.is_replay => return answered.without_replay_mark(),
                 (202, None) if !is_taken => {
                     assert_eq!(document["in_progress"], true, "{text}");
                     is_taken = true;
@@ -415,7 +417,7 @@ impl Senders {
         }
     }
 
-    /// Looks an event up that was taken, until its ledger has reported back.
+    /// Looks up an accepted event until its ledger has reported back.
     async fn await_completion(&self, id: &str) {
         loop {
             if let Some(found) = self.look_up(id).await {
@@ -429,9 +431,9 @@ impl Senders {
         }
     }
 
-    async fn post(&self, id: &str) -> Option<Answered> {
+    async fn post(&self, id: &str) -> Option<Answer> {
         let amount = format!("{}.{:02}", id.len(), id.bytes().map(u32::from).sum::<u32>() % 100);
-        // Its own correlation, so that all of an answer is the same each time.
+        // Each event has a correlation id of its own, so that its answers are equal byte by byte.
         let event = json!({
             "eventId": id, "eventType": "sold", "correlationId": id,
             "data": {
@@ -441,23 +443,23 @@ impl Senders {
         });
         let request = self.http.post(format!("{}/v1/events", self.gateway));
         let request = request.header("content-type", "application/json").body(event.to_string());
-        self.answered(request).await
+        self.request(request).await
     }
 
     async fn look_up(&self, id: &str) -> Option<Value> {
-        let answered = self.answered(self.http.get(format!("{}/v1/claims/{id}", self.gateway))).await?;
+        let answered = self.request(self.http.get(format!("{}/v1/claims/{id}", self.gateway))).await?;
         (answered.status == StatusCode::OK).then_some(answered.document)
     }
 
-    /// Nothing where a kill came between.
-    async fn answered(&self, request: reqwest::RequestBuilder) -> Option<Answered> {
+    /// Returns `None` if a kill came in between.
+    async fn request(&self, request: reqwest::RequestBuilder) -> Option<Answer> {
         let answered = async {
             let answer = request.bearer_auth(&self.token).send().await?;
-            let is_replay = answer.headers().get("snavio-replayed").is_some_and(|it| it == "true");
+            let is_replay = answer.headers().get("snavio-replayed").is_some_and(|value| value == "true");
             let status = answer.status();
             let text = answer.text().await?;
             let document = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{status}: {text}"));
-            Ok::<_, reqwest::Error>(Answered { status, is_replay, text, document })
+            Ok::<_, reqwest::Error>(Answer { status, is_replay, text, document })
         };
         match answered.await {
             Ok(answered) => Some(answered),
@@ -469,36 +471,36 @@ impl Senders {
         }
     }
 
-    /// The claim of an event, which is complete with this reference.
+    /// Returns the claim of an event, and checks that it is complete with this reference.
     async fn expect_completed(&self, id: &str, reference: &str) -> Value {
         let found = self.look_up(id).await.unwrap();
         let claim = &found["claims"][0];
-        let told = (&found["outcome"], &claim["status"], &claim["glPostingReference"]);
-        assert_eq!(told, (&json!("completed"), &json!("COMPLETED"), &json!(reference)), "{id}: {found}");
+        let shown = (&found["outcome"], &claim["status"], &claim["glPostingReference"]);
+        assert_eq!(shown, (&json!("completed"), &json!("COMPLETED"), &json!(reference)), "{id}: {found}");
         claim.clone()
     }
 
     async fn replayed(&self, id: &str) -> String {
         let answered = self.post(id).await.unwrap();
         assert_eq!((answered.status, answered.is_replay), (StatusCode::OK, true), "{}", answered.text);
-        answered.to_the_point()
+        answered.without_replay_mark()
     }
 }
 
-impl Answered {
-    /// The whole answer, but for the word that it is a replay.
-    fn to_the_point(&self) -> String {
+impl Answer {
+    /// Returns the whole answer without its replay mark.
+    fn without_replay_mark(&self) -> String {
         assert_eq!(self.document["state"], "COMPLETED", "{}", self.text);
         assert!(self.document["reference"].is_string(), "{}", self.text);
         self.text.replacen(r#""replay":true,"#, "", 1)
     }
 }
 
-/// How often events were attempted.
+/// The number of attempts over all events.
 #[derive(Default)]
 struct Attempts {
     all: u64,
-    /// Events that were attempted more than once.
+    /// Events with more than one attempt.
     again: usize,
 }
 
@@ -510,14 +512,14 @@ impl Attempts {
     }
 }
 
-/// SplitMix64: random choices that can be made again, from one printed seed.
+/// SplitMix64: random choices that one printed seed repeats.
 struct Choices(u64);
 
 impl Choices {
-    fn new(what: &str) -> Self {
+    fn new(case: &str) -> Self {
         let given = std::env::var("TEST_SEED").ok().map(|text| text.parse().unwrap());
-        let seed = given.unwrap_or_else(|| RandomState::new().hash_one(what) % 1_000_000_000);
-        println!("{what}: TEST_SEED={seed}");
+        let seed = given.unwrap_or_else(|| RandomState::new().hash_one(case) % 1_000_000_000);
+        println!("{case}: TEST_SEED={seed}");
         Self(seed)
     }
 

@@ -1,4 +1,4 @@
-//! The ledger as the gateway meets it: asked twice, asked at once, and killed in between.
+//! The ledger from the gateway's side: repeated requests, concurrent requests, and kills.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -36,7 +36,7 @@ impl Ledger {
         command
     }
 
-    /// Killed when dropped, as by `kill -9`.
+    /// Starts the ledger. It is killed like `kill -9` when it is dropped.
     fn serve(&self, options: &[&str]) -> Serving {
         let mut command = self.command("serve");
         command.args(["--listen", &format!("127.0.0.1:{}", self.port)]).args(options);
@@ -46,13 +46,16 @@ impl Ledger {
         serving
     }
 
-    fn desk(&self) -> Desk {
-        // One provider for the process; a second one asking is told so and goes on with the first.
+    fn client(&self) -> LedgerClient {
+        // The process has one provider. A second call returns an error and uses the first provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        Desk { http: reqwest::Client::new(), url: format!("http://127.0.0.1:{}/journal-entries", self.port) }
+        LedgerClient {
+            http: reqwest::Client::new(),
+            url: format!("http://127.0.0.1:{}/journal-entries", self.port),
+        }
     }
 
-    /// What the trial balance prints; it says that all is well.
+    /// Returns the output of the trial balance, after the balance reports no fault.
     fn balance(&self) -> String {
         let output = self.command("trial-balance").output().unwrap();
         let said = String::from_utf8(output.stdout).unwrap();
@@ -62,13 +65,13 @@ impl Ledger {
 }
 
 #[derive(Clone)]
-struct Desk {
+struct LedgerClient {
     http: reqwest::Client,
     url: String,
 }
 
-impl Desk {
-    /// Posts an event; the answer's status and body, unless the connection was lost.
+impl LedgerClient {
+    /// Posts an event, and returns the status and body of the answer. Fails if the connection was lost.
     async fn post(&self, id: &str, data: &str) -> reqwest::Result<(u16, String)> {
         let body = format!(r#"{{"eventId":"{id}","eventType":"sold","source":"acme/shop","data":{data}}}"#);
         let request =
@@ -86,13 +89,13 @@ fn entry(cents: usize) -> String {
 }
 
 #[tokio::test]
-async fn an_entry_is_posted_once_however_many_ask_at_once() {
+async fn concurrent_requests_post_an_entry_once() {
     let ledger = Ledger::new();
     let _serving = ledger.serve(&[]);
-    let (desk, mut asking) = (ledger.desk(), JoinSet::new());
+    let (client, mut asking) = (ledger.client(), JoinSet::new());
     for _ in 0..20 {
-        let desk = desk.clone();
-        asking.spawn(async move { desk.post("id-1", &entry(11_900)).await.unwrap() });
+        let client = client.clone();
+        asking.spawn(async move { client.post("id-1", &entry(11_900)).await.unwrap() });
     }
     let first = r#"{"glPostingReference":"JE-2026-000001","eventId":"id-1","postingDate":"2026-11-15","currency":"EUR","total":"119.00"}"#;
     for answer in asking.join_all().await {
@@ -103,36 +106,40 @@ async fn an_entry_is_posted_once_however_many_ask_at_once() {
 }
 
 #[tokio::test]
-async fn what_never_can_be_posted_is_told_from_what_can_be_later() {
+async fn invalid_entry_differs_from_a_busy_ledger() {
     let ledger = Ledger::new();
     let _serving = ledger.serve(&["--lock-wait-ms", "50"]);
-    let desk = ledger.desk();
-    assert_eq!(desk.post("id-1", &entry(100)).await.unwrap().0, 201);
-    assert_eq!(desk.post("id-1", &entry(101)).await.unwrap().0, 409, "the same id, and another content");
+    let client = ledger.client();
+    assert_eq!(client.post("id-1", &entry(100)).await.unwrap().0, 201);
+    assert_eq!(client.post("id-1", &entry(101)).await.unwrap().0, 409, "the same id, and another content");
     let unbalanced = entry(100).replacen("1.00", "1.01", 1);
-    let (status, told) = desk.post("id-2", &unbalanced).await.unwrap();
-    assert_eq!((status, told.as_str()), (422, r#"{"error":"debits are 1.01 and credits 1.00"}"#));
-    let other_key =
-        desk.http.post(&desk.url).header("Idempotency-Key", "id-3").body(r#"{"eventId":"id-4","data":{}}"#);
+    let (status, answer) = client.post("id-2", &unbalanced).await.unwrap();
+    assert_eq!((status, answer.as_str()), (422, r#"{"error":"debits are 1.01 and credits 1.00"}"#));
+    let other_key = client
+        .http
+        .post(&client.url)
+        .header("Idempotency-Key", "id-3")
+        .body(r#"{"eventId":"id-4","data":{}}"#);
     assert_eq!(other_key.send().await.unwrap().status(), 400);
 
     let locked = snavio_sdk::sqlite::rusqlite::Connection::open(ledger.database()).unwrap();
     locked.execute_batch("BEGIN IMMEDIATE").unwrap();
     let body = format!(r#"{{"eventId":"id-2","data":{}}}"#, entry(100));
-    let busy = desk.http.post(&desk.url).header("Idempotency-Key", "id-2").body(body).send().await.unwrap();
+    let busy =
+        client.http.post(&client.url).header("Idempotency-Key", "id-2").body(body).send().await.unwrap();
     assert_eq!((busy.status().as_u16(), &busy.headers()["retry-after"]), (503, &"1".parse().unwrap()));
     locked.execute_batch("ROLLBACK").unwrap();
-    let (status, told) = desk.post("id-2", &entry(100)).await.unwrap();
-    assert_eq!((status, told.contains("JE-2026-000002")), (201, true), "refusals left no gap: {told}");
+    let (status, answer) = client.post("id-2", &entry(100)).await.unwrap();
+    assert_eq!((status, answer.contains("JE-2026-000002")), (201, true), "refusals left no gap: {answer}");
 }
 
-/// CLM-9: killed after the entry was posted, and before it was told.
+/// CLM-9: the ledger is killed after it has posted the entry, and before it answers.
 #[tokio::test]
-async fn an_entry_whose_answer_was_lost_is_answered_when_it_is_asked_for_again() {
+async fn repeated_request_gets_the_lost_answer() {
     let ledger = Ledger::new();
     let serving = ledger.serve(&["--slow-ms", "600000"]);
-    let desk = ledger.desk();
-    let asking = tokio::spawn(async move { desk.post("id-1", &entry(100)).await });
+    let client = ledger.client();
+    let asking = tokio::spawn(async move { client.post("id-1", &entry(100)).await });
     while !ledger.balance().contains("\nentries: 1\n") {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -140,67 +147,68 @@ async fn an_entry_whose_answer_was_lost_is_answered_when_it_is_asked_for_again()
     assert!(asking.await.unwrap().is_err(), "there was no answer");
 
     let _serving = ledger.serve(&[]);
-    let (status, told) = ledger.desk().post("id-1", &entry(100)).await.unwrap();
-    assert_eq!((status, told.contains("JE-2026-000001")), (201, true), "{told}");
+    let (status, answer) = ledger.client().post("id-1", &entry(100)).await.unwrap();
+    assert_eq!((status, answer.contains("JE-2026-000001")), (201, true), "{answer}");
     let balance = ledger.balance();
     assert!(balance.contains("\nentries: 1\n"), "{balance}");
 }
 
-/// CLM-9: killed twenty times while it is asked; what was in doubt is asked again under its id.
+/// CLM-9: the ledger is killed twenty times during requests. The client repeats each request without an
+/// answer, under its id.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_journal_holds_each_id_once_after_any_number_of_kills() {
+async fn journal_has_each_id_once_after_kills() {
     let ledger = Ledger::new();
-    let clerks = Arc::new(Clerks::default());
+    let clients = Arc::new(Clients::default());
     let mut asking = JoinSet::new();
     for _ in 0..WORKERS {
-        asking.spawn(Arc::clone(&clerks).work(ledger.desk()));
+        asking.spawn(Arc::clone(&clients).work(ledger.client()));
     }
     for kill in 0..KILLS {
         let serving = ledger.serve(&[]);
-        let enough = clerks.answers.load(Ordering::SeqCst) + 1 + kill % 7;
-        while clerks.answers.load(Ordering::SeqCst) < enough {
+        let enough = clients.answers.load(Ordering::SeqCst) + 1 + kill % 7;
+        while clients.answers.load(Ordering::SeqCst) < enough {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         drop(serving);
     }
     let _serving = ledger.serve(&[]);
-    clerks.is_closing.store(true, Ordering::SeqCst);
+    clients.is_closing.store(true, Ordering::SeqCst);
     let answers: BTreeMap<String, String> = asking.join_all().await.into_iter().flatten().collect();
-    let in_doubt = clerks.in_doubt.load(Ordering::SeqCst);
+    let in_doubt = clients.in_doubt.load(Ordering::SeqCst);
     println!("{} ids, {KILLS} kills, {in_doubt} calls without an answer", answers.len());
     assert!(in_doubt > 0, "no kill met a call");
 
     let balance = ledger.balance();
     assert!(balance.contains(&format!("\nentries: {}\n", answers.len())), "{balance}");
     for (id, answer) in answers {
-        let again = ledger.desk().post(&id, &entry(100)).await.unwrap();
+        let again = ledger.client().post(&id, &entry(100)).await.unwrap();
         assert_eq!(again, (201, answer), "{id}: the same bytes as the first time");
     }
 }
 
-/// Post entries until they are told to close, each until it is answered.
+/// Clients that post entries until they are told to close. Each entry is posted until it is answered.
 #[derive(Default)]
-struct Clerks {
+struct Clients {
     begun: AtomicUsize,
     answers: AtomicUsize,
     in_doubt: AtomicUsize,
     is_closing: AtomicBool,
 }
 
-impl Clerks {
-    async fn work(self: Arc<Self>, desk: Desk) -> Vec<(String, String)> {
+impl Clients {
+    async fn work(self: Arc<Self>, client: LedgerClient) -> Vec<(String, String)> {
         let mut answered = Vec::new();
         while !self.is_closing.load(Ordering::SeqCst) {
             let id = format!("id-{}", self.begun.fetch_add(1, Ordering::SeqCst));
-            let answer = self.insist(&desk, &id).await;
+            let answer = self.post_until_answered(&client, &id).await;
             answered.push((id, answer));
         }
         answered
     }
 
-    async fn insist(&self, desk: &Desk, id: &str) -> String {
+    async fn post_until_answered(&self, client: &LedgerClient, id: &str) -> String {
         loop {
-            match desk.post(id, &entry(100)).await {
+            match client.post(id, &entry(100)).await {
                 Ok((status, answer)) => {
                     assert_eq!(status, 201, "{answer}");
                     self.answers.fetch_add(1, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! A gate with its store and its archive in one folder, on a clock that is set by hand.
+//! Test fixture: a gate with its store and its archive in one folder. The test sets the clock.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,10 +24,9 @@ use snavio_store::{Act, NewSegment, OnRecord, Report, Store, StoredClaim};
 
 pub(crate) const DAY: i64 = 86_400;
 
-/// A clock that is set by hand.
-pub(crate) struct Hands(AtomicI64);
+pub(crate) struct ManualClock(AtomicI64);
 
-impl Clock for Hands {
+impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         Timestamp(self.0.load(Ordering::Relaxed))
     }
@@ -41,16 +40,15 @@ impl Unseal for NoKeys {
     }
 }
 
-/// A gate with its store, and with its archive in a folder.
-pub(crate) struct Books {
+pub(crate) struct Fixture {
     folder: tempfile::TempDir,
     pub(crate) archive: PathBuf,
-    pub(crate) clock: Arc<Hands>,
+    pub(crate) clock: Arc<ManualClock>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) gate: Arc<Gate>,
 }
 
-impl Books {
+impl Fixture {
     pub(crate) async fn open() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = EmbeddedStore::open(&Options::new(folder.path().join("data"))).unwrap();
@@ -62,27 +60,27 @@ impl Books {
     }
 
     async fn of(folder: tempfile::TempDir, store: Arc<dyn Store>) -> Self {
-        let clock = Arc::new(Hands(AtomicI64::new(at(0).0)));
+        let clock = Arc::new(ManualClock(AtomicI64::new(at(0).0)));
         let archive = folder.path().join("archive");
         let gate = start(&store, &clock, &archive, "the first").await;
         Self { folder, archive, clock, store, gate }
     }
 
-    /// Another node over the same store, with an archive in a folder beside.
-    pub(crate) async fn another(&self, archive: &str) -> Arc<Gate> {
+    /// Starts another node over the same store, with an archive in a folder of this name.
+    pub(crate) async fn start_node_with_archive(&self, archive: &str) -> Arc<Gate> {
         start(&self.store, &self.clock, &self.folder.path().join(archive), "another").await
     }
 
-    /// The store of a backup that is made now.
-    pub(crate) fn restored(&self, takes_over_archive: bool) -> Arc<dyn Store> {
-        let [data, backup, copy] = ["data", "backup.db", "copy"].map(|it| self.folder.path().join(it));
+    /// Takes a backup now, restores it into a folder of its own, and opens it.
+    pub(crate) fn restore_backup(&self, takes_over_archive: bool) -> Arc<dyn Store> {
+        let [data, backup, copy] = ["data", "backup.db", "copy"].map(|name| self.folder.path().join(name));
         sqlite::backup(&data, &backup).unwrap();
         sqlite::restore(&backup, &copy, takes_over_archive, self.clock.now()).unwrap();
         Arc::new(EmbeddedStore::open(&Options::new(copy)).unwrap())
     }
 
-    /// A node over another store, with the same archive.
-    pub(crate) async fn serving(&self, store: &Arc<dyn Store>) -> Arc<Gate> {
+    /// Starts a node over another store, with the same archive.
+    pub(crate) async fn start_node(&self, store: &Arc<dyn Store>) -> Arc<Gate> {
         start(store, &self.clock, &self.archive, "another").await
     }
 
@@ -90,7 +88,7 @@ impl Books {
         self.store.cooled(None, self.clock.now()).await.unwrap().records
     }
 
-    /// All that an archiver does before it points to anything.
+    /// Does everything that an archiver does before it points claims to a segment.
     pub(crate) async fn write(&self, records: &[Record]) -> Vec<(Record, Pointer)> {
         let written = segment::write(records).unwrap();
         let expires_at = records[0].claims[0].expires_at;
@@ -106,22 +104,22 @@ impl Books {
         self.claim(id).await.pointer().unwrap().unwrap().record
     }
 
-    pub(crate) fn day(&self, day: i64) -> Timestamp {
+    pub(crate) fn set_day(&self, day: i64) -> Timestamp {
         self.clock.0.store(at(day * DAY).0, Ordering::Relaxed);
         at(day * DAY)
     }
 
-    /// Posts something, with an answer of its own, on day 0.
+    /// Posts a message on day 0. Its stored response contains its id.
     pub(crate) async fn post(&self, id: &str) -> Serial {
         self.post_with(id, Some(format!("{{ \"of\":\t\"{id}\" }}"))).await
     }
 
-    /// The same, with this answer or with none.
+    /// Posts a message on day 0 with this stored response, or without one.
     pub(crate) async fn post_with(&self, id: &str, body: Option<String>) -> Serial {
         settle(&*self.store, vec![intake(id, &book(), at(0))], at(0)).await;
         let work = receive(&*self.store, "book", 30, at(0)).await.remove(0);
         let content_type = Some("application/json".to_owned());
-        let answer = body.map(|it| Answer { status: 201, content_type, body: it.into() });
+        let answer = body.map(|body| Answer { status: 201, content_type, body: body.into() });
         let report = Report {
             receipt: Receipt { delivery_id: work.delivery_id, fence: work.fence },
             ending: Ending::Completed { answer, reference: Some(format!("JE-{id}")), note: None },
@@ -137,7 +135,7 @@ impl Books {
         self.store.claims_of(&key(id), self.clock.now()).await.unwrap().remove(0)
     }
 
-    /// What a replay would be answered.
+    /// Returns the stored response that a replay would get.
     pub(crate) async fn answer(&self, id: &str) -> Result<Option<Answer>, ArchiveTrouble> {
         let claim = self.claim(id).await;
         let delivery = claim.claim.progress.as_ref().unwrap().delivery;
@@ -148,10 +146,10 @@ impl Books {
         String::from_utf8(self.answer(id).await.unwrap().unwrap().body.to_vec()).unwrap()
     }
 
-    /// What becomes of an id that comes again, with this content.
-    pub(crate) async fn again(&self, id: &str, what: u8) -> Outcome {
+    /// Sends an id again, with content of this hash.
+    pub(crate) async fn resend(&self, id: &str, content: u8) -> Outcome {
         let mut intake = intake(id, &book(), self.clock.now());
-        intake.message.domain_hash = DomainHash([what; 32]);
+        intake.message.domain_hash = DomainHash([content; 32]);
         settle(&*self.store, vec![intake], self.clock.now()).await[0].outcomes[0]
     }
 
@@ -159,17 +157,17 @@ impl Books {
         self.store.messages("acme", Serial(0), 100).await.unwrap().len()
     }
 
-    /// The segments that are there.
+    /// Returns the paths of all segments in the archive.
     pub(crate) fn objects(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
-        walk(&self.archive, &mut found);
-        found.retain(|it| it.extension().is_some_and(|it| it == "zst"));
+        collect_files(&self.archive, &mut found);
+        found.retain(|path| path.extension().is_some_and(|extension| extension == "zst"));
         found
     }
 
-    pub(crate) async fn audited(&self, action: &str) -> usize {
+    pub(crate) async fn count_audited(&self, action: &str) -> usize {
         let entries = self.store.audit(Serial(0), 1000).await.unwrap();
-        entries.iter().filter(|it| it.action == action).count()
+        entries.iter().filter(|entry| entry.action == action).count()
     }
 
     pub(crate) fn act(&self) -> Act {
@@ -177,10 +175,10 @@ impl Books {
     }
 }
 
-fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
+fn collect_files(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten() {
         let path = entry.unwrap().path();
-        if path.is_dir() { walk(&path, found) } else { found.push(path) }
+        if path.is_dir() { collect_files(&path, files) } else { files.push(path) }
     }
 }
 
@@ -194,7 +192,7 @@ pub(crate) fn key(id: &str) -> IdKey {
     IdKey { id: MessageId::stored(id), tenant: TenantName::new("acme").unwrap() }
 }
 
-pub(crate) fn moved(moved: usize) -> ArchiveRound {
+pub(crate) fn moved_round(moved: usize) -> ArchiveRound {
     ArchiveRound { moved, ..ArchiveRound::default() }
 }
 
@@ -206,10 +204,10 @@ pub(crate) fn is_conflict(outcome: Outcome) -> bool {
     matches!(outcome, Outcome::Conflict { .. })
 }
 
-async fn start(store: &Arc<dyn Store>, clock: &Arc<Hands>, archive: &Path, name: &str) -> Arc<Gate> {
-    let clock: Arc<dyn Clock> = Arc::<Hands>::clone(clock);
+async fn start(store: &Arc<dyn Store>, clock: &Arc<ManualClock>, archive: &Path, name: &str) -> Arc<Gate> {
+    let clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(clock);
     let gate = Gate::start(Settings::default(), Arc::clone(store), clock, Arc::new(NoKeys)).await.unwrap();
-    // Nobody but the test sweeps.
+    // Only the test runs the expiry sweep.
     gate.hold_sweeps(true);
     let url = format!("file://{}", archive.display());
     let objects = Objects::open(&Place { url, options: Vec::new() }).unwrap();

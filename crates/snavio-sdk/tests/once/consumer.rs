@@ -1,51 +1,47 @@
-//! A consumer under test: claims in a database of its own, effects that are rows, and deliveries to have them by.
+//! A consumer under test: its own database with claims and effects, and deliveries for it. An effect is a
+//! row.
 
 use serde_json::json;
 use snavio_sdk::Delivery;
 use snavio_sdk::once::{Once, OnceError};
 
-/// What an effect does after it has written its row.
+/// The behaviour of an effect after it has written its row.
 #[derive(Debug, Clone)]
-pub(crate) enum Then {
-    /// Leaves a result.
-    Leave(Option<String>),
-    /// Fails.
+pub(crate) enum AfterWrite {
+    Return(Option<String>),
     Fail,
-    /// Panics.
     Panic,
-    /// Passes over an error that has ended or spoilt its transaction.
-    PassOver,
-    /// Ends its transaction.
+    /// Ignores an error that has ended or spoilt its transaction.
+    IgnoreError,
     RollBack,
 }
 
-impl Then {
-    pub(crate) fn leave(result: &str) -> Self {
-        Self::Leave(Some(result.to_owned()))
+impl AfterWrite {
+    pub(crate) fn returning(result: &str) -> Self {
+        Self::Return(Some(result.to_owned()))
     }
 }
 
-/// A consumer with a database. Every call has a connection of its own, as if it were made by another process.
+/// A consumer with a database. Every call opens its own connection, as if another process made it.
 pub(crate) trait Consumer: Clone + Send + Sync + 'static {
-    /// A consumer with a new database.
+    /// Creates a consumer with a new database.
     fn new() -> impl Future<Output = Self> + Send;
 
-    /// The same database under another name.
+    /// Returns a consumer of another name over the same database.
     fn named(&self, name: &str) -> Self;
 
     fn once(
         &self,
         delivery: Delivery,
-        then: Then,
+        then: AfterWrite,
     ) -> impl Future<Output = Result<Once, OnceError>> + Send + 'static;
 
-    /// How many effects there are, over all messages.
+    /// Counts the effects of all messages.
     fn effects(&self) -> impl Future<Output = i64> + Send;
 
-    /// Runs statements.
     fn run(&self, sql: &str) -> impl Future<Output = ()> + Send;
 
-    /// Forgets claims after so many days; says how many.
+    /// Deletes claims older than this many days, and returns their number.
     fn cleanup(&self, days: u64) -> impl Future<Output = Result<u64, OnceError>> + Send;
 }
 
@@ -54,8 +50,8 @@ pub(crate) fn delivery(id: &str) -> Delivery {
     delivery_from("acme/billing", id)
 }
 
-/// A delivery of a message that says something else.
-pub(crate) fn delivery_of(id: &str, name: &str, amount: u32) -> Delivery {
+/// A delivery of a message with another name or amount.
+pub(crate) fn delivery_with(id: &str, name: &str, amount: u32) -> Delivery {
     let mut delivery = delivery(id);
     let command = json!({ "source": "acme/billing", "target": "acme/bot", "name": name, "payload": { "amount": amount } });
     let message = json!({ "metadata": { "id": id }, "command": command });
@@ -74,8 +70,8 @@ pub(crate) fn delivery_from(source: &str, id: &str) -> Delivery {
     serde_json::from_str(&delivery.to_string()).unwrap()
 }
 
-/// One line a message of what became of it, for assertions.
-pub(crate) fn told(ended: &Result<Once, OnceError>) -> String {
+/// Renders the result of a call in one line, for assertions.
+pub(crate) fn describe(ended: &Result<Once, OnceError>) -> String {
     match ended {
         Ok(once) => format!("{once:?}"),
         Err(error) => {

@@ -1,4 +1,5 @@
-//! A connection to PostgreSQL that is cut around the commit: after it, so that its answer is lost, and before it.
+//! A connection to PostgreSQL that is cut around the commit: after it, so that the answer is lost, or before
+//! it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,33 +9,34 @@ use snavio_testbed::Postgres;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::consumer::{Consumer, Then, delivery, told};
+use crate::consumer::{AfterWrite, Consumer, delivery, describe};
 use crate::on_postgres::OnPostgres;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cut {
-    /// The commit is handed on and answered, and the answer is swallowed.
+    /// The proxy passes the commit on, and swallows its answer.
     After,
-    /// The commit is not handed on.
+    /// The proxy does not pass the commit on.
     Before,
 }
 
 /// CLM-10
 #[tokio::test]
-async fn a_commit_whose_answer_was_lost_is_unknown_and_the_next_delivery_finds_it() {
-    let again = lose(Cut::After).await;
+async fn lost_commit_answer_is_unknown_and_then_found() {
+    let again = retry_after_cut(Cut::After).await;
     assert_eq!(again, Once::DoneBefore(Some("of the first attempt".into())));
 }
 
 /// CLM-10
 #[tokio::test]
-async fn a_commit_that_never_arrived_is_unknown_and_the_next_delivery_does_it() {
-    let again = lose(Cut::Before).await;
+async fn lost_commit_is_unknown_and_then_repeated() {
+    let again = retry_after_cut(Cut::Before).await;
     assert_eq!(again, Once::Done(Some("of the second attempt".into())));
 }
 
-/// Tries through a connection that is cut, then through a whole one, and says what the second attempt was told.
-async fn lose(cut: Cut) -> Once {
+/// Runs an effect through a connection that is cut, then through an intact one, and returns the result of the
+/// second call.
+async fn retry_after_cut(cut: Cut) -> Once {
     let consumer = OnPostgres::new().await;
     let fired = Arc::new(AtomicUsize::new(0));
     let port = proxy(cut, Arc::clone(&fired)).await;
@@ -42,27 +44,28 @@ async fn lose(cut: Cut) -> Once {
     let through = OnPostgres::at(consumer.url.replace(&whole, &format!(":{port}/")));
     assert_ne!(through.url, consumer.url);
 
-    let lost = through.once(delivery("id-1"), Then::leave("of the first attempt")).await;
+    let lost = through.once(delivery("id-1"), AfterWrite::returning("of the first attempt")).await;
     assert_eq!(fired.load(Ordering::SeqCst), 1, "the connection was cut");
-    assert!(matches!(lost, Err(OnceError::Unknown(_))), "{}", told(&lost));
+    assert!(matches!(lost, Err(OnceError::Unknown(_))), "{}", describe(&lost));
     assert!(
-        told(&lost).starts_with("whether it was committed is unknown; deliver it again: "),
+        describe(&lost).starts_with("whether it was committed is unknown; deliver it again: "),
         "{}",
-        told(&lost)
+        describe(&lost)
     );
-    let again = consumer.once(delivery("id-1"), Then::leave("of the second attempt")).await.unwrap();
+    let again =
+        consumer.once(delivery("id-1"), AfterWrite::returning("of the second attempt")).await.unwrap();
     assert_eq!(consumer.effects().await, 1);
     again
 }
 
-/// A proxy to the shared server that cuts a connection around its first commit.
+/// Starts a proxy to the shared server that cuts its connection around the first commit.
 async fn proxy(cut: Cut, fired: Arc<AtomicUsize>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         let (consumer, _) = listener.accept().await.unwrap();
         let database = TcpStream::connect(("127.0.0.1", Postgres::shared().port())).await.unwrap();
-        // Both sides are hung up on at its end.
+        // When it ends, the proxy closes both connections.
         pass(consumer, database, cut, &fired).await.unwrap();
     });
     port

@@ -1,4 +1,5 @@
-//! Effects once (CLM-10) on both databases, with the real engines: a suite that both run, and what is about one alone.
+//! Effects that happen once (CLM-10), on SQLite and PostgreSQL: a suite that both run, and tests of one
+//! database alone.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,4 +1,4 @@
-//! The suite on PostgreSQL, and what is about PostgreSQL alone.
+//! The suite on PostgreSQL, and tests of PostgreSQL alone.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use snavio_sdk::postgres::tokio_postgres::{Client, NoTls, Transaction, connect};
 use snavio_testbed::Postgres;
 use tokio::sync::oneshot;
 
-use crate::consumer::{Consumer, Then, delivery, told};
+use crate::consumer::{AfterWrite, Consumer, delivery, describe};
 use crate::suite::suite;
 
 suite!(OnPostgres);
@@ -28,7 +28,7 @@ impl OnPostgres {
 
     pub(crate) async fn connection(&self) -> Client {
         let (client, connection) = connect(&self.url, NoTls).await.unwrap();
-        // It ends with the client, or when it is cut.
+        // The task ends with the client, or when the connection is cut.
         tokio::spawn(connection);
         client
     }
@@ -49,13 +49,17 @@ impl Consumer for OnPostgres {
     fn once(
         &self,
         delivery: Delivery,
-        then: Then,
+        then: AfterWrite,
     ) -> impl Future<Output = Result<Once, OnceError>> + Send + 'static {
         let consumer = self.clone();
         async move {
             let mut client = consumer.connection().await;
-            let effect = async |transaction: &Transaction<'_>| effect(transaction, &delivery, then).await;
-            consumer.claims.once(&mut client, &delivery, effect).await
+            consumer
+                .claims
+                .once(&mut client, &delivery, async |transaction: &Transaction<'_>| {
+                    effect(transaction, &delivery, then).await
+                })
+                .await
         }
     }
 
@@ -76,34 +80,34 @@ impl Consumer for OnPostgres {
 pub(crate) async fn effect(
     transaction: &Transaction<'_>,
     delivery: &Delivery,
-    then: Then,
+    then: AfterWrite,
 ) -> Result<Option<String>, BoxError> {
     let id = delivery.message.id();
     transaction.execute("INSERT INTO effect (message) VALUES ($1)", &[&id]).await?;
     match then {
-        Then::Leave(result) => return Ok(result),
-        Then::Fail => return Err("no such account".into()),
-        Then::Panic => panic!("the effect panics"),
-        Then::PassOver => {
-            let passed_over = transaction.execute("INSERT INTO effect VALUES (NULL)", &[]).await;
-            assert!(passed_over.is_err());
+        AfterWrite::Return(result) => return Ok(result),
+        AfterWrite::Fail => return Err("no such account".into()),
+        AfterWrite::Panic => panic!("the effect panics"),
+        AfterWrite::IgnoreError => {
+            let ignored = transaction.execute("INSERT INTO effect VALUES (NULL)", &[]).await;
+            assert!(ignored.is_err());
         }
-        Then::RollBack => transaction.batch_execute("ROLLBACK").await?,
+        AfterWrite::RollBack => transaction.batch_execute("ROLLBACK").await?,
     }
     Ok(None)
 }
 
 /// CLM-10
 #[tokio::test]
-async fn the_wait_is_the_claims_and_not_the_effects_and_a_commit_is_on_the_disk() {
+async fn effect_keeps_its_lock_timeout_and_commits_synchronously() {
     let consumer = OnPostgres::new().await;
     let mut client = consumer.connection().await;
     client.batch_execute("SET lock_timeout = '7s'; SET synchronous_commit = off").await.unwrap();
     let settings = "SELECT current_setting('lock_timeout') || ' ' || current_setting('synchronous_commit')";
-    let effect = async |transaction: &Transaction<'_>| {
+    let read_settings = async |transaction: &Transaction<'_>| {
         Ok(Some(transaction.query_one(settings, &[]).await?.get::<_, String>(0)))
     };
-    let once = consumer.claims.once(&mut client, &delivery("id-1"), effect).await.unwrap();
+    let once = consumer.claims.once(&mut client, &delivery("id-1"), read_settings).await.unwrap();
     assert_eq!(once.result(), Some("7s on"));
     let after: String = client.query_one(settings, &[]).await.unwrap().get(0);
     assert_eq!(after, "7s off", "the connection is the consumer's again");
@@ -111,23 +115,23 @@ async fn the_wait_is_the_claims_and_not_the_effects_and_a_commit_is_on_the_disk(
 
 /// CLM-10
 #[tokio::test]
-async fn who_waits_for_a_consumer_that_is_cut_off_does_the_effect_itself() {
+async fn waiting_consumer_takes_over_after_a_disconnect() {
     let consumer = OnPostgres::new().await;
     let mut client = consumer.connection().await;
     let (began, begun) = oneshot::channel();
     let zombie = {
         let consumer = consumer.clone();
-        let effect = async move |transaction: &Transaction<'_>| {
-            effect(transaction, &delivery("id-1"), Then::leave("of the zombie")).await?;
+        let hanging = async move |transaction: &Transaction<'_>| {
+            effect(transaction, &delivery("id-1"), AfterWrite::returning("of the zombie")).await?;
             let pid: i32 = transaction.query_one("SELECT pg_backend_pid()", &[]).await?.get(0);
             began.send(pid).map_err(|_| "nobody waits")?;
             transaction.execute("SELECT pg_sleep(60)", &[]).await?;
             Ok(None)
         };
-        tokio::spawn(async move { consumer.claims.once(&mut client, &delivery("id-1"), effect).await })
+        tokio::spawn(async move { consumer.claims.once(&mut client, &delivery("id-1"), hanging).await })
     };
     let pid = begun.await.unwrap();
-    let other = tokio::spawn(consumer.once(delivery("id-1"), Then::leave("of the other")));
+    let other = tokio::spawn(consumer.once(delivery("id-1"), AfterWrite::returning("of the other")));
     let postgres = Postgres::shared();
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
         AND wait_event_type = 'Lock' AND query LIKE 'INSERT INTO snavio_claim%'";
@@ -139,41 +143,40 @@ async fn who_waits_for_a_consumer_that_is_cut_off_does_the_effect_itself() {
     tokio::time::timeout(Duration::from_secs(30), looking).await.expect("the other one waits");
     assert_eq!(postgres.ask(&consumer.url, &format!("SELECT pg_terminate_backend({pid})")).unwrap(), "t");
     let zombie = zombie.await.unwrap();
-    assert!(matches!(zombie, Err(OnceError::Effect(_))), "{}", told(&zombie));
+    assert!(matches!(zombie, Err(OnceError::Effect(_))), "{}", describe(&zombie));
     assert_eq!(other.await.unwrap().unwrap(), Once::Done(Some("of the other".into())));
     assert_eq!(consumer.effects().await, 1);
 }
 
 /// CLM-10
 #[tokio::test]
-async fn a_commit_that_the_database_refuses_is_known_to_be_none() {
+async fn refused_commit_is_known_to_have_failed() {
     let consumer = OnPostgres::new().await;
     consumer.run("ALTER TABLE effect ADD UNIQUE (message) DEFERRABLE INITIALLY DEFERRED").await;
     consumer.run("INSERT INTO effect VALUES ('id-1')").await;
-    let refused = consumer.once(delivery("id-1"), Then::Leave(None)).await;
-    assert!(matches!(refused, Err(OnceError::Database(_))), "{}", told(&refused));
+    let refused = consumer.once(delivery("id-1"), AfterWrite::Return(None)).await;
+    assert!(matches!(refused, Err(OnceError::Database(_))), "{}", describe(&refused));
     assert_eq!(consumer.effects().await, 1);
 }
 
 /// CLM-10
 #[tokio::test]
-async fn a_call_that_is_not_waited_for_any_more_is_rolled_back() {
+async fn abandoned_call_is_rolled_back() {
     let consumer = OnPostgres::new().await;
     let mut client = consumer.connection().await;
-    let hanging = async |transaction: &Transaction<'_>| {
-        effect(transaction, &delivery("id-1"), Then::Leave(None)).await?;
-        std::future::pending().await
-    };
     let message = delivery("id-1");
-    let call = consumer.claims.once(&mut client, &message, hanging);
+    let call = consumer.claims.once(&mut client, &message, async |transaction: &Transaction<'_>| {
+        effect(transaction, &delivery("id-1"), AfterWrite::Return(None)).await?;
+        std::future::pending().await
+    });
     assert!(tokio::time::timeout(Duration::from_millis(500), call).await.is_err());
-    let again = consumer.once(delivery("id-1"), Then::Leave(None)).await.unwrap();
+    let again = consumer.once(delivery("id-1"), AfterWrite::Return(None)).await.unwrap();
     assert_eq!((again, consumer.effects().await), (Once::Done(None), 1));
 }
 
 /// CLM-10
 #[tokio::test]
-async fn consumers_that_start_together_make_the_tables_together() {
+async fn consumers_that_start_together_create_the_tables() {
     let consumer = OnPostgres::at(Postgres::shared().database().unwrap());
     let starts = (0..8).map(|_| {
         let consumer = consumer.clone();

@@ -1,4 +1,4 @@
-//! The suite on SQLite, and what is about SQLite alone.
+//! The suite on SQLite, and tests of SQLite alone.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use snavio_sdk::once::{BoxError, Once, OnceError};
 use snavio_sdk::sqlite::rusqlite::{self, Connection, Transaction};
 use snavio_sdk::sqlite::{Claims, Database};
 
-use crate::consumer::{Consumer, Then, delivery, told};
+use crate::consumer::{AfterWrite, Consumer, delivery, describe};
 use crate::suite::suite;
 
 suite!(Sqlite);
@@ -51,14 +51,15 @@ impl Consumer for Sqlite {
     fn once(
         &self,
         delivery: Delivery,
-        then: Then,
+        then: AfterWrite,
     ) -> impl Future<Output = Result<Once, OnceError>> + Send + 'static {
         let (claims, database) = (self.claims.clone(), Database::open(&self.path).unwrap());
         async move {
-            let work = move |connection: &mut Connection| {
-                claims.once(connection, &delivery, |transaction| effect(transaction, &delivery, then))
-            };
-            database.run(work).await
+            database
+                .run(move |connection: &mut Connection| {
+                    claims.once(connection, &delivery, |transaction| effect(transaction, &delivery, then))
+                })
+                .await
         }
     }
 
@@ -79,26 +80,26 @@ impl Consumer for Sqlite {
 fn effect(
     transaction: &Transaction<'_>,
     delivery: &Delivery,
-    then: Then,
+    then: AfterWrite,
 ) -> Result<Option<String>, BoxError> {
     let id = delivery.message.id();
     transaction.execute("INSERT INTO effect (message) VALUES (?1)", [id])?;
     match then {
-        Then::Leave(result) => return Ok(result),
-        Then::Fail => return Err("no such account".into()),
-        Then::Panic => panic!("the effect panics"),
-        Then::PassOver => {
-            let passed_over = transaction.execute("INSERT OR ROLLBACK INTO effect VALUES (NULL)", []);
-            assert!(passed_over.is_err());
+        AfterWrite::Return(result) => return Ok(result),
+        AfterWrite::Fail => return Err("no such account".into()),
+        AfterWrite::Panic => panic!("the effect panics"),
+        AfterWrite::IgnoreError => {
+            let ignored = transaction.execute("INSERT OR ROLLBACK INTO effect VALUES (NULL)", []);
+            assert!(ignored.is_err());
         }
-        Then::RollBack => transaction.execute_batch("ROLLBACK")?,
+        AfterWrite::RollBack => transaction.execute_batch("ROLLBACK")?,
     }
     Ok(None)
 }
 
 /// CLM-10
 #[tokio::test]
-async fn a_commit_is_on_the_disk_whatever_the_connection_was_set_to() {
+async fn commit_is_synchronous_on_any_connection() {
     let consumer = Sqlite::new().await;
     let mut connection = consumer.connection();
     connection.execute_batch("PRAGMA journal_mode = wal; PRAGMA synchronous = normal").unwrap();
@@ -112,7 +113,7 @@ async fn a_commit_is_on_the_disk_whatever_the_connection_was_set_to() {
 
 /// CLM-10
 #[tokio::test]
-async fn a_transaction_that_was_left_open_is_rolled_back_and_not_joined() {
+async fn open_transaction_is_rolled_back_and_not_joined() {
     let consumer = Sqlite::new().await;
     let mut connection = consumer.connection();
     connection.execute_batch("BEGIN; INSERT INTO effect VALUES ('of nobody')").unwrap();
@@ -126,12 +127,12 @@ async fn a_transaction_that_was_left_open_is_rolled_back_and_not_joined() {
 
 /// CLM-10
 #[tokio::test]
-async fn who_cannot_get_the_lock_is_told_that_another_has_it() {
+async fn lock_of_another_connection_is_reported_busy() {
     let consumer = Sqlite::new().await;
     let mut holder = consumer.connection();
     let held = holder.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).unwrap();
     let mut connection = consumer.connection();
-    // The wait is the library's; what is said at its end is what matters here.
+    // The library does the waiting. This test checks the error at its end, so it does not wait.
     connection.execute_batch("PRAGMA busy_timeout = 0").unwrap();
     let busy = consumer.claims.cleanup(&connection, Duration::from_secs(30 * 86_400));
     assert!(matches!(busy, Err(OnceError::Busy(_))), "{busy:?}");
@@ -141,16 +142,18 @@ async fn who_cannot_get_the_lock_is_told_that_another_has_it() {
 
 /// CLM-10
 #[tokio::test]
-async fn a_commit_that_the_database_refuses_is_known_to_be_none() {
+async fn refused_commit_is_known_to_have_failed() {
     let consumer = Sqlite::new().await;
     consumer.run("CREATE TABLE known (message TEXT PRIMARY KEY)").await;
     consumer.run("DROP TABLE effect").await;
     consumer.run("CREATE TABLE effect (message TEXT REFERENCES known DEFERRABLE INITIALLY DEFERRED)").await;
     let mut connection = consumer.connection();
     connection.execute_batch("PRAGMA foreign_keys = on").unwrap();
-    let unknown = |transaction: &Transaction<'_>| effect(transaction, &delivery("id-1"), Then::Leave(None));
-    let refused = consumer.claims.once(&mut connection, &delivery("id-1"), unknown);
-    assert!(matches!(refused, Err(OnceError::Database(_))), "{}", told(&refused));
+    let message = delivery("id-1");
+    let refused = consumer.claims.once(&mut connection, &message, |transaction| {
+        effect(transaction, &message, AfterWrite::Return(None))
+    });
+    assert!(matches!(refused, Err(OnceError::Database(_))), "{}", describe(&refused));
     assert_eq!(consumer.effects().await, 0);
     let again = consumer.claims.once(&mut connection, &delivery("id-1"), |_| Ok(None)).unwrap();
     assert_eq!(again, Once::Done(None));

@@ -4,15 +4,16 @@ use std::process::{Command, Stdio};
 
 use snavio_sdk::once::Once;
 
-use crate::consumer::{Consumer, Then, delivery};
+use crate::consumer::{AfterWrite, Consumer, delivery};
 use crate::on_postgres::OnPostgres;
 use crate::on_sqlite::Sqlite;
 
 const PROCESSES: usize = 8;
 const MESSAGES: usize = 100;
-/// Tells the process of a racer where the database is.
+/// The variable that passes the database to a racer.
 const DATABASE: &str = "TEST_ONCE_DATABASE";
-/// And with which message it begins: each goes once around, so that they meet everywhere.
+/// The variable that passes a racer its first message. Each racer goes through all messages from there, so
+/// they meet everywhere.
 const BEGIN: &str = "TEST_ONCE_BEGIN";
 
 /// CLM-10
@@ -31,11 +32,11 @@ async fn eight_processes_have_each_effect_once_in_postgresql() {
     assert_eq!(consumer.effects().await, MESSAGES as i64);
 }
 
-/// Starts the racers, waits for them, and asserts that together they were told of each effect once.
+/// Starts the racers, waits for them, and asserts that they report each effect once in sum.
 fn race(database: &str) {
     let racers = (0..PROCESSES).map(|racer| {
         Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "processes::a_racer", "--ignored", "--nocapture"])
+            .args(["--exact", "processes::racer", "--ignored", "--nocapture"])
             .env(DATABASE, database)
             .env(BEGIN, (racer * MESSAGES / PROCESSES).to_string())
             .stdout(Stdio::piped())
@@ -56,7 +57,7 @@ fn race(database: &str) {
 
 #[tokio::test]
 #[ignore = "runs in processes that the tests above start"]
-async fn a_racer() {
+async fn racer() {
     let database = std::env::var(DATABASE).unwrap();
     let done = if database.contains("://") {
         run(OnPostgres::at(database)).await
@@ -71,7 +72,8 @@ async fn run(consumer: impl Consumer) -> usize {
     let begin: usize = std::env::var(BEGIN).unwrap().parse().unwrap();
     for message in begin..begin + MESSAGES {
         let message = message % MESSAGES;
-        let once = consumer.once(delivery(&format!("id-{message}")), Then::leave("done")).await.unwrap();
+        let once =
+            consumer.once(delivery(&format!("id-{message}")), AfterWrite::returning("done")).await.unwrap();
         assert_eq!(once.result(), Some("done"));
         done += usize::from(matches!(once, Once::Done(_)));
     }

@@ -1,4 +1,4 @@
-//! The seen-store on both databases, over a table as the Python reference makes it.
+//! The seen-store on both databases, over a table as the Python reference creates it.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::consumer::Consumer;
 use crate::on_postgres::OnPostgres;
 use crate::on_sqlite::Sqlite;
 
-/// The reference's table with a row of its own writing, and many old ones.
+/// The reference's table, with rows as the reference writes them, and many old ones.
 const REFERENCE: &str = "
     CREATE TABLE seen_events (event_id TEXT PRIMARY KEY, first_seen_ts TEXT NOT NULL, last_seen_ts TEXT NOT NULL);
     INSERT INTO seen_events VALUES
@@ -26,7 +26,7 @@ const AGAIN: &str =
 
 /// CLM-10
 #[tokio::test]
-async fn a_table_of_the_reference_is_used_as_it_is_in_sqlite() {
+async fn reference_table_works_unchanged_in_sqlite() {
     use sqlite::seen::{cleanup, create_table, is_duplicate, mark_seen};
 
     let consumer = Sqlite::new().await;
@@ -50,7 +50,7 @@ async fn a_table_of_the_reference_is_used_as_it_is_in_sqlite() {
 
 /// CLM-10
 #[tokio::test]
-async fn a_table_of_the_reference_is_used_as_it_is_in_postgresql() {
+async fn reference_table_works_unchanged_in_postgresql() {
     use postgres::seen::{cleanup, create_table, is_duplicate, mark_seen};
 
     let consumer = OnPostgres::new().await;
@@ -84,7 +84,7 @@ async fn a_table_of_the_reference_is_used_as_it_is_in_postgresql() {
 
 /// CLM-10
 #[tokio::test]
-async fn of_many_that_mark_an_event_at_once_one_is_the_first() {
+async fn racing_marks_have_one_first() {
     let consumer = OnPostgres::new().await;
     postgres::seen::create_table(&mut consumer.connection().await).await.unwrap();
     let marks = (0..20).map(|_| {

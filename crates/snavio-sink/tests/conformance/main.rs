@@ -1,4 +1,4 @@
-//! HTTP push and the HTTP processor do what every sink must.
+//! HTTP push and the HTTP processor pass the suite of every sink.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -14,12 +14,12 @@ use snavio_sink::conformance::{ASKED_FOR, Behaviour, Outside, Receiver, Taken};
 use snavio_sink::{HttpProcessor, HttpPush, Network, Sink};
 use tokio::net::TcpListener;
 
-use crate::server::{Act, Server};
+use crate::server::{Server, ServerAction};
 
-/// More than anything here takes.
+/// Longer than anything in these tests takes.
 const AMPLE: Duration = Duration::from_secs(30);
 
-/// Over HTTP, where the message's id has this header.
+/// A sink over HTTP that sends the message's id in this header.
 struct Http {
     id_header: &'static str,
     sink: fn(&[Network]) -> Arc<dyn Sink>,
@@ -35,15 +35,15 @@ impl Outside for Http {
 
     async fn receiver(&self, behaviour: Behaviour) -> Box<dyn Receiver> {
         let retry_after = format!("Retry-After: {}\r\n", ASKED_FOR.as_secs());
-        let act = match behaviour {
-            Behaviour::Takes => Act::answer("204 Taken", "", ""),
-            Behaviour::IsBusy => Act::answer("503 Busy", &retry_after, "later"),
-            Behaviour::Refuses => Act::answer("422 No", "", "no"),
-            Behaviour::IsSilent => Act::Hang,
-            Behaviour::HangsUp => Act::HangUp,
-            Behaviour::Floods => Act::Pour("200 OK"),
+        let action = match behaviour {
+            Behaviour::Takes => ServerAction::answer("204 Taken", "", ""),
+            Behaviour::IsBusy => ServerAction::answer("503 Busy", &retry_after, "later"),
+            Behaviour::Refuses => ServerAction::answer("422 No", "", "no"),
+            Behaviour::IsSilent => ServerAction::Hang,
+            Behaviour::HangsUp => ServerAction::HangUp,
+            Behaviour::Floods => ServerAction::RespondEndlessly("200 OK"),
         };
-        Box::new(Listening { id_header: self.id_header, server: Server::start(act).await })
+        Box::new(Listening { id_header: self.id_header, server: Server::start(action).await })
     }
 
     async fn nobody(&self) -> String {
@@ -94,7 +94,7 @@ impl Receiver for Listening {
     async fn next(&mut self) -> Taken {
         let request = self.server.request().await;
         let header = |name: &str| {
-            let value = request.head.lines().find_map(|it| it.strip_prefix(name)?.strip_prefix(": "));
+            let value = request.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
             value.unwrap_or_default().to_owned()
         };
         Taken {

@@ -1,4 +1,5 @@
-//! HTTP processors and receivers over real sockets: every answer, every fault, and addresses that must not be called.
+//! HTTP processors and receivers over real sockets: every answer, every fault, and addresses that must not be
+//! called.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -15,7 +16,7 @@ use snavio_model::id::{MessageId, Serial};
 use snavio_model::message::trace::{CorrelationId, Traceparent};
 use snavio_sink::{Call, HttpProcessor, Network};
 
-/// More than anything here takes.
+/// Longer than anything in these tests takes.
 const AMPLE: Duration = Duration::from_secs(30);
 
 /// A processor that may call this machine.
@@ -42,16 +43,16 @@ fn call(url: &str) -> Call {
     }
 }
 
-/// What came of a call, in a line.
-fn told(called: &Called) -> String {
+/// Renders the result of a call in one line.
+fn summary(called: &Called) -> String {
     match &called.ending {
         Ending::Completed { answer, reference, .. } => {
-            let status = answer.as_ref().map(|it| it.status);
+            let status = answer.as_ref().map(|answer| answer.status);
             format!("done {} {}", status.unwrap_or_default(), reference.as_deref().unwrap_or("-"))
         }
         Ending::Failed { error, is_final, answer, retry_after } => {
             let word = if *is_final { "final" } else { "again" };
-            let wait = retry_after.map(|it| format!(", after {it:?}")).unwrap_or_default();
+            let wait = retry_after.map(|wait| format!(", after {wait:?}")).unwrap_or_default();
             let kept = if answer.is_some() { ", answer kept" } else { "" };
             format!("{word}: {error}{kept}{wait}")
         }

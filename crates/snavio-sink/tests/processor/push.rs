@@ -1,18 +1,18 @@
-//! HTTP push: what a receiver is sent, and what is made of what it says (DLV-1, DLV-4).
+//! HTTP push: the request that a receiver gets, and how the sink judges its answer (DLV-1, DLV-4).
 
 use snavio_model::delivery::breaker::Presence;
 use snavio_model::delivery::processing::{Called, Ending};
 use snavio_sink::{Call, HttpPush, Network, Sink};
 
-use crate::server::{Act, Server};
-use crate::{call, told};
+use crate::server::{Server, ServerAction};
+use crate::{call, summary};
 
-/// A push that may call this machine.
+/// A push sink that may call this machine.
 fn push() -> HttpPush {
     HttpPush::new(&[Network::parse("127.0.0.0/8").unwrap()]).unwrap()
 }
 
-/// With the headers that a signature has.
+/// A call with the headers of a signature.
 fn signed(url: &str) -> Call {
     let mut call = call(url);
     let headers = [("webhook-timestamp", "1794731400"), ("webhook-signature", "v1,xyz"), ("ce-id", "7")];
@@ -22,8 +22,8 @@ fn signed(url: &str) -> Call {
 
 /// DLV-1
 #[tokio::test]
-async fn a_push_carries_the_message_its_signature_and_its_ids() {
-    let mut server = Server::start(Act::answer("204 Taken", "", "")).await;
+async fn push_carries_message_signature_and_ids() {
+    let mut server = Server::start(ServerAction::answer("204 Taken", "", "")).await;
     let called = push().send(signed(&server.url())).await;
     let done = Ending::Completed { answer: None, reference: None, note: None };
     assert_eq!(called, Called { ending: done, presence: Presence::Up });
@@ -56,7 +56,7 @@ async fn a_push_carries_the_message_its_signature_and_its_ids() {
 
 /// DLV-4
 #[tokio::test]
-async fn a_status_says_whether_it_is_taken_and_whether_anybody_is_there() {
+async fn status_decides_acceptance_and_endpoint_health() {
     for (statuses, word, presence) in [
         (&[200, 202, 204][..], "done", Presence::Up),
         (&[400, 401, 403, 404, 409, 422, 500], "again", Presence::Up),
@@ -64,41 +64,43 @@ async fn a_status_says_whether_it_is_taken_and_whether_anybody_is_there() {
         (&[410], "again", Presence::Gone),
     ] {
         for status in statuses {
-            let server = Server::start(Act::answer(&format!("{status} X"), "", "")).await;
+            let server = Server::start(ServerAction::answer(&format!("{status} X"), "", "")).await;
             let called = push().send(signed(&server.url())).await;
-            assert!(told(&called).starts_with(word), "{status}: {called:?}");
+            assert!(summary(&called).starts_with(word), "{status}: {called:?}");
             assert_eq!(called.presence, presence, "{status}");
         }
     }
 }
 
-/// QUA-6: also one to where it may not call, which is told as what it is.
+/// QUA-6: the sink reports a redirect as a redirect, also one to an address that it must not call.
 #[tokio::test]
-async fn a_redirect_is_a_failure_and_not_followed() {
-    let other = Server::start(Act::answer("200 OK", "", "{}")).await;
+async fn redirect_is_a_failure_and_not_followed() {
+    let other = Server::start(ServerAction::answer("200 OK", "", "{}")).await;
     for status in [301, 302, 303, 307, 308] {
         let location = format!("Location: {}\r\n", other.url());
-        let server = Server::start(Act::answer(&format!("{status} There"), &location, "")).await;
-        let says = format!("again: the receiver answered {status}, a redirect, and those are not followed");
-        assert_eq!(told(&push().send(signed(&server.url())).await), says);
+        let server = Server::start(ServerAction::answer(&format!("{status} There"), &location, "")).await;
+        let expected =
+            format!("again: the receiver answered {status}, a redirect, and those are not followed");
+        assert_eq!(summary(&push().send(signed(&server.url())).await), expected);
     }
     assert_eq!(other.connections(), 0);
 }
 
-/// DLV-4: a receiver has taken it when it says so, whatever becomes of the rest of its answer.
+/// DLV-4: the status alone says that the receiver has accepted the message, also if the rest of the answer is
+/// lost.
 #[tokio::test]
-async fn what_was_taken_is_done_though_the_rest_of_the_answer_is_lost() {
+async fn accepted_push_is_done_despite_a_lost_answer() {
     let begun = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nthank";
-    let server = Server::start(Act::SayAndReset(begun.to_owned())).await;
+    let server = Server::start(ServerAction::RespondAndReset(begun.to_owned())).await;
     let called = push().send(signed(&server.url())).await;
     assert!(matches!(called.ending, Ending::Completed { .. }), "{called:?}");
 }
 
 /// DLV-4: a handshake for each push would cost more than the push.
 #[tokio::test]
-async fn pushes_that_follow_each_other_share_a_connection() {
+async fn consecutive_pushes_share_a_connection() {
     let push = push();
-    let mut server = Server::start(Act::answer("200 OK", "", "thank you")).await;
+    let mut server = Server::start(ServerAction::answer("200 OK", "", "thank you")).await;
     for _ in 0..5 {
         push.send(signed(&server.url())).await;
         server.request().await;
@@ -108,15 +110,15 @@ async fn pushes_that_follow_each_other_share_a_connection() {
 
 /// CLM-1
 #[tokio::test]
-async fn an_id_that_a_header_cannot_carry_is_not_sent_as_another() {
-    let server = Server::start(Act::answer("200 OK", "", "")).await;
-    for (id, says) in [
+async fn id_unfit_for_a_header_is_not_sent() {
+    let server = Server::start(ServerAction::answer("200 OK", "", "")).await;
+    for (id, expected) in [
         (" id-1", "final: the message's id begins or ends with a space, which no Webhook-Id can carry"),
         ("id\r\nx: y", "final: the message's id cannot be told in a header"),
     ] {
         let mut call = signed(&server.url());
         call.message_id = snavio_model::id::MessageId::stored(id);
-        assert_eq!(told(&push().send(call).await), says);
+        assert_eq!(summary(&push().send(call).await), expected);
     }
     assert_eq!(server.connections(), 0);
 }

@@ -1,4 +1,4 @@
-//! A server that does as it is told with each request, good or bad, and hands on what it has read.
+//! A server that treats each request as the test says, and passes on the requests that it has read.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,31 +10,30 @@ use tokio::sync::mpsc;
 
 use crate::AMPLE;
 
-/// What is done with a request.
+/// The server's reaction to a request.
 #[derive(Debug, Clone)]
-pub(crate) enum Act {
-    /// Answered with these bytes, and the connection is kept.
-    Say(String),
-    /// Answered with these bytes, and the connection is reset.
-    SayAndReset(String),
-    /// Answered with this status and a body that goes on until the client hangs up.
-    Pour(&'static str),
-    /// Read, and never answered.
+pub(crate) enum ServerAction {
+    /// Answers with these bytes, and keeps the connection.
+    Respond(String),
+    /// Answers with these bytes, and resets the connection.
+    RespondAndReset(String),
+    /// Answers with this status, and a body that goes on until the client hangs up.
+    RespondEndlessly(&'static str),
+    /// Reads the request, and never answers.
     Hang,
-    /// Read, and hung up on.
+    /// Reads the request, and closes the connection.
     HangUp,
-    /// Not even read.
+    /// Does not read the request.
     Ignore,
 }
 
-impl Act {
-    /// An answer with a status line, headers and a body.
+impl ServerAction {
+    /// Responds with a status line, headers and a body.
     pub(crate) fn answer(status: &str, headers: &str, body: &str) -> Self {
-        Self::Say(format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\n\r\n{body}", body.len()))
+        Self::Respond(format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\n\r\n{body}", body.len()))
     }
 }
 
-/// A request as it came.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) head: String,
@@ -50,7 +49,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) async fn start(act: Act) -> Self {
+    pub(crate) async fn start(action: ServerAction) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, requests) = mpsc::unbounded_channel();
@@ -60,7 +59,7 @@ impl Server {
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 counted.fetch_add(1, Ordering::SeqCst);
-                tokio::spawn(serve(stream, act.clone(), sender.clone(), pouring.clone()));
+                tokio::spawn(serve(stream, action.clone(), sender.clone(), pouring.clone()));
             }
         });
         Self { address, requests, connections, poured }
@@ -70,22 +69,22 @@ impl Server {
         format!("http://{}/post?x=1", self.address)
     }
 
-    /// The next request that was read.
+    /// Returns the next request that the server has read.
     pub(crate) async fn request(&mut self) -> Request {
         tokio::time::timeout(AMPLE, self.requests.recv()).await.expect("a request comes").unwrap()
     }
 
-    /// Whether no request was read that was not asked for.
+    /// Returns true if the server has read no further request.
     pub(crate) fn is_quiet(&mut self) -> bool {
         self.requests.try_recv().is_err()
     }
 
-    /// How much of an endless answer was taken before the client hung up.
+    /// Returns how many bytes of an endless answer the client took before it hung up.
     pub(crate) async fn poured(mut self) -> usize {
         tokio::time::timeout(AMPLE, self.poured.recv()).await.expect("it is hung up on").unwrap()
     }
 
-    /// How often it was connected to.
+    /// Returns the number of connections so far.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
@@ -93,30 +92,32 @@ impl Server {
 
 async fn serve(
     mut stream: TcpStream,
-    act: Act,
+    action: ServerAction,
     requests: mpsc::UnboundedSender<Request>,
     poured: mpsc::UnboundedSender<usize>,
 ) {
-    if matches!(act, Act::Ignore) {
+    if matches!(action, ServerAction::Ignore) {
         return std::future::pending().await;
     }
     while let Some(request) = read(&mut stream).await {
         requests.send(request).unwrap();
-        match &act {
-            Act::Say(bytes) => stream.write_all(bytes.as_bytes()).await.unwrap_or_default(),
-            Act::SayAndReset(bytes) => {
+        match &action {
+            ServerAction::Respond(bytes) => stream.write_all(bytes.as_bytes()).await.unwrap_or_default(),
+            ServerAction::RespondAndReset(bytes) => {
                 stream.write_all(bytes.as_bytes()).await.unwrap();
                 stream.set_zero_linger().unwrap();
                 return;
             }
-            Act::Pour(status) => return poured.send(pour(&mut stream, status).await).unwrap_or_default(),
-            Act::Hang => std::future::pending().await,
-            Act::HangUp | Act::Ignore => return,
+            ServerAction::RespondEndlessly(status) => {
+                return poured.send(pour(&mut stream, status).await).unwrap_or_default();
+            }
+            ServerAction::Hang => std::future::pending().await,
+            ServerAction::HangUp | ServerAction::Ignore => return,
         }
     }
 }
 
-/// Answers without an end; says how much of that was taken.
+/// Answers without an end, and returns the number of bytes that the client took.
 async fn pour(stream: &mut TcpStream, status: &str) -> usize {
     let head = format!("HTTP/1.1 {status}\r\nTransfer-Encoding: chunked\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
@@ -127,11 +128,11 @@ async fn pour(stream: &mut TcpStream, status: &str) -> usize {
     taken
 }
 
-/// A whole request, or none when the client hung up or speaks something else.
+/// Reads a whole request. Returns `None` if the client hung up or speaks another protocol.
 async fn read(stream: &mut TcpStream) -> Option<Request> {
     let mut bytes = Vec::new();
     loop {
-        if let Some(end) = bytes.windows(4).position(|it| it == b"\r\n\r\n") {
+        if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
             let head = std::str::from_utf8(&bytes[..end]).ok()?;
             let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
             let body = &bytes[end + 4..];

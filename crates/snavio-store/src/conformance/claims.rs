@@ -1,4 +1,4 @@
-//! Claims: of any number that say the same, one is dispatched (CLM-1, CLM-3, CLM-4, CLM-19).
+//! Claims: of any number of messages with one id, the store dispatches one (CLM-1, CLM-3, CLM-4, CLM-19).
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use super::samples::{
 };
 use crate::{ClaimLookUp, Store};
 
-/// CLM-4: tasks that settle the same ids at the same time, in batches of their own.
-pub async fn of_many_racing_tasks_one_wins(store: &Arc<dyn Store>) {
+/// CLM-4: tasks settle the same ids at the same time, in batches of their own.
+pub async fn racing_tasks_have_one_winner_for_each_id(store: &Arc<dyn Store>) {
     const IDS: usize = 10;
     let tasks: Vec<_> = (0..32)
         .map(|task| {
             let store = Arc::clone(store);
             tokio::spawn(async move {
-                // Each begins elsewhere, so that they meet in every order.
+                // Each task begins with another id, so that the batches have the ids in different orders.
                 let order = (0..IDS).map(|n| (n + task) % IDS);
                 let batch = order.map(|id| intake(&format!("id-{id}"), &pay(), at(0))).collect();
                 settle(&*store, batch, at(0)).await
@@ -31,10 +31,16 @@ pub async fn of_many_racing_tasks_one_wins(store: &Arc<dyn Store>) {
     let mut outcomes = Vec::new();
     for task in tasks {
         let settled = task.await.expect("no task panics");
-        outcomes.extend(settled.into_iter().map(|it| it.outcomes[0]));
+        outcomes.extend(settled.into_iter().map(|settlement| settlement.outcomes[0]));
     }
-    assert_eq!(outcomes.iter().filter(|it| queued(**it).is_some()).count(), IDS, "one winner for each id");
-    assert!(outcomes.iter().all(|it| matches!(it, Outcome::Queued { .. } | Outcome::Duplicate { .. })));
+    assert_eq!(
+        outcomes.iter().filter(|outcome| queued(**outcome).is_some()).count(),
+        IDS,
+        "one winner for each id"
+    );
+    assert!(
+        outcomes.iter().all(|outcome| matches!(outcome, Outcome::Queued { .. } | Outcome::Duplicate { .. }))
+    );
     assert_eq!(receive(&**store, "pay", 30, at(0)).await.len(), IDS);
     assert!(receive(&**store, "pay", 30, at(0)).await.is_empty());
 }
@@ -61,11 +67,11 @@ pub async fn another_service_finds_it_taken(store: &Arc<dyn Store>) {
 pub async fn tenants_do_not_share_ids(store: &Arc<dyn Store>) {
     let batch = ["acme/billing", "zeta/billing"].map(|source| intake_of(source, "a", &[pay()], at(0)));
     let settled = settle(&**store, batch.to_vec(), at(0)).await;
-    assert!(settled.iter().all(|it| queued(it.outcomes[0]).is_some()), "{settled:?}");
+    assert!(settled.iter().all(|settlement| queued(settlement.outcomes[0]).is_some()), "{settled:?}");
 }
 
-/// CLM-19: expiry is judged by time, not by when a row is deleted.
-pub async fn a_claim_ends_by_time_alone(store: &Arc<dyn Store>) {
+/// CLM-19: time decides that a claim has expired, and not the deletion of its row.
+pub async fn claim_expires_by_time_alone(store: &Arc<dyn Store>) {
     let keep = i64::from(KEEP_SECONDS);
     for (now, fresh) in [(0, true), (keep - 1, false), (keep, true), (keep + 1, false), (2 * keep, true)] {
         let outcome = settle_one(&**store, "a", &pay(), at(now)).await;
@@ -79,27 +85,28 @@ pub async fn destinations_claim_for_themselves(store: &Arc<dyn Store>) {
     let refund = route("refund", ClaimPolicy::Strict { keep_seconds: KEEP_SECONDS });
     let routes = [pay(), refund, notify()];
     let settled = settle(&**store, vec![intake_of("acme/billing", "a", &routes, at(1))], at(1)).await;
-    let fresh: Vec<_> = settled[0].outcomes.iter().map(|it| queued(*it).is_some()).collect();
+    let fresh: Vec<_> = settled[0].outcomes.iter().map(|outcome| queued(*outcome).is_some()).collect();
     assert_eq!(fresh, [false, true, true]);
     for name in ["pay", "refund", "notify"] {
         let received = receive(&**store, name, 30, at(1)).await;
-        let destinations: Vec<_> = received.iter().filter_map(|it| it.destination.as_deref()).collect();
+        let destinations: Vec<_> =
+            received.iter().filter_map(|delivery| delivery.destination.as_deref()).collect();
         assert_eq!(destinations, [format!("acme/bot:{name}")], "each says by which route it came");
     }
 }
 
-/// CLM-10, CLM-18: until it is swept, or while it is held.
-pub async fn what_is_over_is_shown_to_who_asks_for_it(store: &Arc<dyn Store>) {
+/// CLM-10, CLM-18: until the claim is swept, or while it is held.
+pub async fn expired_claim_is_shown_on_request(store: &Arc<dyn Store>) {
     settle_one(&**store, "a", &pay(), at(0)).await;
     let id = IdKey { id: MessageId::stored("a"), tenant: "acme".parse().expect("a tenant") };
     let later = at(i64::from(KEEP_SECONDS));
     assert!(store.claims_of(&id, later).await.expect("the store answers").is_empty());
     let all = store.claims_of(&id, Timestamp(i64::MIN)).await.expect("the store answers");
-    assert_eq!(all.iter().map(|it| it.claim.is_live(later)).collect::<Vec<_>>(), [false]);
+    assert_eq!(all.iter().map(|claim| claim.claim.is_live(later)).collect::<Vec<_>>(), [false]);
 }
 
 /// REG-24
-pub async fn a_tenant_has_claims_of_its_ids_and_at_its_destinations(store: &Arc<dyn Store>) {
+pub async fn tenant_has_claims_as_sender_and_as_recipient(store: &Arc<dyn Store>) {
     let has = async |tenant: &str| store.has_claims(tenant).await.expect("the store answers");
     assert!(!has("acme").await);
     settle(&**store, vec![intake_of("zeta/app", "a", &[pay()], at(0))], at(0)).await;
@@ -136,8 +143,8 @@ pub async fn look_up_of_service_finds_its_claim_among_many(store: &Arc<dyn Store
     }
 }
 
-/// CLM-1, CLM-10: by the tenants that sent an id and were sent it, whatever the id looks like.
-pub async fn an_id_is_looked_up_among_all_senders(store: &Arc<dyn Store>) {
+/// CLM-1, CLM-10: a look-up names the senders and the recipients of the id, for ids of any form.
+pub async fn id_is_looked_up_among_all_senders(store: &Arc<dyn Store>) {
     let uuid = "0193a1c2-7d1e-7c3a-9f51-2b6f6f0a9d11";
     let zeta_route = {
         let target = "zeta/worker".parse().expect("a service");
@@ -182,11 +189,13 @@ pub async fn an_id_is_looked_up_among_all_senders(store: &Arc<dyn Store>) {
                 service: None,
             };
             let claims = store.claims_under(&asked, at(1)).await.expect("the store answers");
-            let claims: Vec<_> =
-                claims.iter().map(|it| format!("{} {}", it.key.tenant, it.key.destination)).collect();
+            let claims: Vec<_> = claims
+                .iter()
+                .map(|claim| format!("{} {}", claim.key.tenant, claim.key.destination))
+                .collect();
             assert_eq!(claims, found, "{asked:?}");
             let later = store.claims_under(&asked, at(2 * i64::from(KEEP_SECONDS))).await;
-            assert!(later.expect("the store answers").is_empty(), "their time is over");
+            assert!(later.expect("the store answers").is_empty(), "they have expired");
         }
     }
 }

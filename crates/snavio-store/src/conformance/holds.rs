@@ -1,5 +1,5 @@
-//! Legal holds, and the end of what is not held: nothing under a hold goes, whatever its policy, and what goes is on the
-//! record by name (CLM-15, CLM-18).
+//! Legal holds, and deletion of records without a hold: nothing under a hold is deleted under any policy, and
+//! every deletion is audited by name (CLM-15, CLM-18).
 
 use std::sync::Arc;
 
@@ -13,44 +13,49 @@ use snavio_model::id::{MessageId, Serial};
 use snavio_model::name::TenantName;
 use snavio_model::registry::{BoundRoute, Route};
 use snavio_model::settle::{Intake, Outcome};
+use snavio_model::time::Timestamp;
 
-use super::archive::{DAY, Shelf, acme, archive, archived, count, id_key, posted, saying};
-use super::processing::{answer, audited, book, completed, failed, finish, take_up};
+use super::archive::{
+    ArchiveObjects, DAY, acme, archive, count_messages, id_key, post_message, read_archived, with_content,
+};
+use super::processing::{
+    answer, completed_report, count_audited, failed_report, finish_one, lease_new, tracked_route,
+};
 use super::samples::{
     acknowledge, act, at, intake, intake_of, pay, queue, queued, receipt, receive, route, settle, settle_one,
 };
 use crate::{Erasure, HeldBack, NewHold, Redriven, Store};
 
-async fn hold(store: &dyn Store, tenant: TenantName, held: Held) -> Option<Hold> {
+async fn set_hold(store: &dyn Store, tenant: TenantName, held: Held) -> Option<Hold> {
     store.set_hold(NewHold { tenant, held }, act("a lawsuit", at(2))).await.expect("the store answers")
 }
 
-async fn lift(store: &dyn Store, hold: &Hold) {
+async fn lift_hold(store: &dyn Store, hold: &Hold) {
     store
-        .lift_hold(hold.id, act("it is over", at(3)))
+        .lift_hold(hold.id, act("the lawsuit ended", at(3)))
         .await
         .expect("the store answers")
         .expect("it is there");
 }
 
-/// A route of short-lived claims whose consumer reports back.
+/// A tracked route with short-lived claims.
 fn tracked(claim: ClaimPolicy) -> Arc<BoundRoute> {
     let processing = Processing::of(ProcessingKind::Tracked);
     Arc::new(BoundRoute::new(Route { processing, ..route("book", claim).route.clone() }))
 }
 
-/// CLM-18: a hold is on everything, not only on what is kept for an audit.
+/// CLM-18: a hold applies to every record, not only to records kept for an audit.
 pub async fn short_lived_claims_are_held_too(store: &Arc<dyn Store>) {
     let event = tracked(ClaimPolicy::Event { keep_seconds: 86_400, answers: true });
     assert!(queued(settle_one(&**store, "event", &event, at(0)).await).is_some());
     let work = receive(&**store, "book", 30, at(0)).await.remove(0);
-    finish(&**store, completed(receipt(&work), "1"), 1).await;
+    finish_one(&**store, completed_report(receipt(&work), "1"), 1).await;
     let seen = route("seen", ClaimPolicy::Seen { keep_seconds: 86_400 });
     let others = [("strict", pay()), ("seen", seen), ("event", event)];
     for (id, route) in &others[..2] {
         assert!(queued(settle_one(&**store, id, route, at(0)).await).is_some());
     }
-    let held = hold(&**store, acme(), Held::Tenant).await.expect("there is room");
+    let held = set_hold(&**store, acme(), Held::Tenant).await.expect("there is room");
     let later = at(40 * DAY);
     for _ in 0..3 {
         assert_eq!(store.sweep(later).await.expect("it sweeps").claims, 0);
@@ -62,12 +67,12 @@ pub async fn short_lived_claims_are_held_too(store: &Arc<dyn Store>) {
         assert_eq!(foreseen.outcomes, [Outcome::Unreadable], "{id}");
     }
     assert_eq!(store.answer(work.delivery_id).await.expect("it is read"), Some(answer("1")));
-    // What is not under it goes, though it comes behind what is.
+    // A record without the hold is deleted although it comes after held ones.
     let zeta = intake_of("zeta/billing", "other", &[elsewhere()], at(50 * DAY));
     settle(&**store, vec![zeta], at(50 * DAY)).await;
     assert_eq!(store.sweep(at(60 * DAY)).await.expect("it sweeps").claims, 1);
 
-    lift(&**store, &held).await;
+    lift_hold(&**store, &held).await;
     assert_eq!(store.sweep(at(60 * DAY)).await.expect("it sweeps").claims, 3);
     assert_eq!(store.answer(work.delivery_id).await.expect("it is read"), None);
     for (id, route) in &others {
@@ -75,8 +80,9 @@ pub async fn short_lived_claims_are_held_too(store: &Arc<dyn Store>) {
     }
 }
 
-/// CLM-18, CLM-19: a sweep looks at a bounded number, goes on behind what stays, and comes back once it may go.
-pub async fn what_is_held_does_not_stand_in_the_way(store: &Arc<dyn Store>) {
+/// CLM-18, CLM-19: a sweep visits a bounded number of rows, continues after held rows, and deletes them once
+/// their hold is lifted.
+pub async fn sweep_continues_past_held_claims(store: &Arc<dyn Store>) {
     const HELD: usize = bounds::SWEEP_ROWS_MAX + 100;
     for part in (0..HELD).collect::<Vec<_>>().chunks(700) {
         let batch = part.iter().map(|n| intake(&n.to_string(), &pay(), at(0))).collect();
@@ -84,18 +90,19 @@ pub async fn what_is_held_does_not_stand_in_the_way(store: &Arc<dyn Store>) {
     }
     let zeta = intake_of("zeta/billing", "other", &[elsewhere()], at(1));
     settle(&**store, vec![zeta], at(1)).await;
-    let held = hold(&**store, acme(), Held::Tenant).await.expect("there is room");
+    let held = set_hold(&**store, acme(), Held::Tenant).await.expect("there is room");
     let later = at(DAY);
     let (mut swept, mut partial) = (Vec::new(), Vec::new());
     for _ in 0..4 {
-        let it = store.sweep(later).await.expect("it sweeps");
-        swept.push(it.claims);
-        partial.push(it.is_partial());
+        let round = store.sweep(later).await.expect("it sweeps");
+        swept.push(round.claims);
+        partial.push(round.is_partial());
     }
     assert_eq!(partial, [true, false, false, false], "it goes on at once, though nothing was deleted");
     assert_eq!(swept, [0, 1, 0, 0], "all that is held ends at one moment, and the other behind it");
-    lift(&**store, &held).await;
-    let swept = [store.sweep(later).await, store.sweep(later).await].map(|it| it.expect("it sweeps").claims);
+    lift_hold(&**store, &held).await;
+    let swept =
+        [store.sweep(later).await, store.sweep(later).await].map(|swept| swept.expect("it sweeps").claims);
     assert_eq!(swept, [bounds::SWEEP_ROWS_MAX, 100]);
 }
 
@@ -106,27 +113,30 @@ fn elsewhere() -> Arc<BoundRoute> {
     Arc::new(BoundRoute::new(route))
 }
 
-/// CLM-18: neither another attempt nor a person's word destroys what is held.
-pub async fn what_was_answered_last_is_held_too(store: &Arc<dyn Store>) {
-    let work = take_up(&**store, "a", 0).await;
-    finish(&**store, failed(receipt(&work), true, 0), 1).await;
+/// CLM-18: neither another attempt nor a decision by a person destroys a held record.
+pub async fn held_response_survives_redrive_and_settle(store: &Arc<dyn Store>) {
+    let work = lease_new(&**store, "a", 0).await;
+    finish_one(&**store, failed_report(receipt(&work), true, 0), 1).await;
     let held =
-        hold(&**store, acme(), Held::Destination("acme/bot:book".into())).await.expect("there is room");
+        set_hold(&**store, acme(), Held::Destination("acme/bot:book".into())).await.expect("there is room");
     let id = work.delivery_id;
-    let redrive = async || store.redrive("acme", vec![id], act("mended", at(3))).await.expect("it answers");
-    assert_eq!(redrive().await, Redriven { held: vec![id], ..Redriven::default() });
+    assert_eq!(redrive(&**store, id).await, Redriven { held: vec![id], ..Redriven::default() });
     let settled = store.settle_claim("acme", id, None, act("seen", at(3))).await.expect("it answers");
     assert_eq!(settled, Some(Err(HeldBack)));
     assert_eq!(store.answer(id).await.expect("it is read"), Some(answer("no")));
-    lift(&**store, &held).await;
-    assert_eq!(redrive().await, Redriven { back: vec![id], ..Redriven::default() });
+    lift_hold(&**store, &held).await;
+    assert_eq!(redrive(&**store, id).await, Redriven { back: vec![id], ..Redriven::default() });
+}
+
+async fn redrive(store: &dyn Store, id: Serial) -> Redriven {
+    store.redrive("acme", vec![id], act("fixed", at(3))).await.expect("it answers")
 }
 
 /// CLM-10, CLM-18
-pub async fn claims_from_elsewhere_do_not_replace_what_is_held(store: &Arc<dyn Store>) {
+pub async fn import_does_not_replace_held_claims(store: &Arc<dyn Store>) {
     let seen = route("seen", ClaimPolicy::Seen { keep_seconds: 86_400 });
     settle_one(&**store, "a", &seen, at(0)).await;
-    let held = hold(&**store, acme(), Held::Id(MessageId::stored("a"))).await.expect("there is room");
+    let held = set_hold(&**store, acme(), Held::Id(MessageId::stored("a"))).await.expect("there is room");
     let destination = Arc::clone(&seen.destination);
     let key = ClaimKey { id: MessageId::stored("a"), tenant: acme(), destination };
     let claim = Claim {
@@ -142,23 +152,23 @@ pub async fn claims_from_elsewhere_do_not_replace_what_is_held(store: &Arc<dyn S
         store.import(claims, act("moving", at(10 * DAY))).await.expect("it answers")
     };
     assert_eq!(import().await, 0);
-    lift(&**store, &held).await;
+    lift_hold(&**store, &held).await;
     assert_eq!(import().await, 1);
 }
 
-/// CLM-18: what foresees only looks.
-pub async fn foreseeing_deletes_nothing(store: &Arc<dyn Store>) {
-    posted(&**store, "a").await;
+/// CLM-18: a dry run only reads.
+pub async fn dry_run_deletes_nothing(store: &Arc<dyn Store>) {
+    post_message(&**store, "a").await;
     let later = at(2558 * DAY);
-    for what in [9, 7] {
-        let foreseen = store.foresee(saying(what, "a", 2558), later).await.expect("it foresees");
+    for content in [9, 7] {
+        let foreseen = store.foresee(with_content(content, "a", 2558), later).await.expect("it foresees");
         assert!(queued(foreseen.outcomes[0]).is_some(), "{foreseen:?}");
     }
-    assert_eq!((count(&**store).await, audited(&**store, "claims.expire").await), (1, 0));
+    assert_eq!((count_messages(&**store).await, count_audited(&**store, "claims.expire").await), (1, 0));
 }
 
-/// CLM-15, CLM-18: claims of layouts before the archive do not say that they are kept for an audit.
-pub async fn claims_of_before_the_archive_are_kept_for_an_audit(store: &Arc<dyn Store>) {
+/// CLM-15, CLM-18: claims of layouts before the archive have no mark that they are kept for an audit.
+pub async fn claims_from_before_the_archive_are_audited(store: &Arc<dyn Store>) {
     let years = u32::try_from(2557 * DAY).expect("seven years");
     let old = route("post", ClaimPolicy::Event { keep_seconds: years, answers: false });
     for id in ["swept", "used again"] {
@@ -167,84 +177,80 @@ pub async fn claims_of_before_the_archive_are_kept_for_an_audit(store: &Arc<dyn 
         acknowledge(&**store, &queue("post"), vec![receipt(&work)]).await.expect("it ends");
     }
     assert!(queued(settle_one(&**store, "used again", &old, at(2558 * DAY)).await).is_some());
-    assert_eq!((audited(&**store, "claims.expire").await, count(&**store).await), (1, 2));
+    assert_eq!((count_audited(&**store, "claims.expire").await, count_messages(&**store).await), (1, 2));
     store.sweep(at(2558 * DAY)).await.expect("it sweeps");
-    assert_eq!((audited(&**store, "claims.expire").await, count(&**store).await), (2, 1));
+    assert_eq!((count_audited(&**store, "claims.expire").await, count_messages(&**store).await), (2, 1));
 }
 
-/// CLM-15: conflicts are kept for seven years of their own, and what they are about with them.
-pub async fn a_conflict_keeps_its_original_for_its_own_seven_years(store: &Arc<dyn Store>) {
-    posted(&**store, "a").await;
+/// CLM-15: a conflict is kept for seven years from its own time, and so is its original.
+pub async fn conflict_keeps_its_original_for_seven_years(store: &Arc<dyn Store>) {
+    post_message(&**store, "a").await;
     let now = at(2000 * DAY);
     let Outcome::Conflict { conflict, .. } =
-        settle(&**store, vec![saying(7, "a", 2000)], now).await[0].outcomes[0]
+        settle(&**store, vec![with_content(7, "a", 2000)], now).await[0].outcomes[0]
     else {
         panic!("it is a conflict")
     };
     for state in [ConflictState::Triaged, ConflictState::ResolvedAcceptOriginal] {
-        let to = Move { to: state, note: "seen".to_owned(), compensating: None };
-        let moved = store.move_conflict(conflict, to, act("seen", now)).await.expect("it moves");
-        moved.expect("it is there").expect("it may");
+        move_conflict(&**store, conflict, state, now).await;
     }
     for (day, is_there) in [(2558, true), (4556, true), (4558, false)] {
         store.sweep(at(day * DAY)).await.expect("it sweeps");
         let stored = store.conflict(conflict).await.expect("it is read").expect("it is there");
         assert_eq!(stored.original.is_some(), is_there, "on day {day}");
     }
-    assert_eq!(audited(&**store, "claims.expire").await, 1);
+    assert_eq!(count_audited(&**store, "claims.expire").await, 1);
 }
 
-/// CLM-15, CLM-16, CLM-18: whoever sends an id again after its time does not destroy what a conflict is about.
-pub async fn an_id_that_a_conflict_is_about_is_not_used_again(store: &Arc<dyn Store>) {
-    let mut shelf = Shelf::new();
-    posted(&**store, "a").await;
-    assert_eq!(archive(&**store, &mut shelf, 401).await, 1);
+/// CLM-15, CLM-16, CLM-18: a sender that uses an id again after it expired does not destroy the original of a
+/// conflict.
+pub async fn disputed_id_is_not_reused(store: &Arc<dyn Store>) {
+    let mut objects = ArchiveObjects::new();
+    post_message(&**store, "a").await;
+    assert_eq!(archive(&**store, &mut objects, 401).await, 1);
     let now = at(2000 * DAY);
-    let settled = settle(&**store, vec![saying(7, "a", 2000)], now).await[0].outcomes[0];
+    let settled = settle(&**store, vec![with_content(7, "a", 2000)], now).await[0].outcomes[0];
     let Outcome::Conflict { conflict, .. } = settled else { panic!("{settled:?}") };
     let over = at(2558 * DAY);
     store.sweep(over).await.expect("it sweeps");
-    for what in [9, 7, 5] {
-        let foreseen = store.foresee(saying(what, "a", 2558), over).await.expect("it foresees");
-        assert_eq!(foreseen.outcomes, [Outcome::Unreadable], "content {what}");
-        let again = settle(&**store, vec![saying(what, "a", 2558)], over).await[0].outcomes[0];
-        assert_eq!(again, Outcome::Unreadable, "content {what}");
+    for content in [9, 7, 5] {
+        let foreseen = store.foresee(with_content(content, "a", 2558), over).await.expect("it foresees");
+        assert_eq!(foreseen.outcomes, [Outcome::Unreadable], "content {content}");
+        let again = settle(&**store, vec![with_content(content, "a", 2558)], over).await[0].outcomes[0];
+        assert_eq!(again, Outcome::Unreadable, "content {content}");
     }
     assert!(store.spent_segments("", 10, at(2600 * DAY)).await.expect("it looks").is_empty());
-    assert_eq!(archived(&**store, &shelf, "a", 2000).await.message.domain_hash, DomainHash([9; 32]));
+    assert_eq!(read_archived(&**store, &objects, "a", 2000).await.message.domain_hash, DomainHash([9; 32]));
     for state in [ConflictState::Triaged, ConflictState::ResolvedAcceptOriginal] {
-        let to = Move { to: state, note: "seen".to_owned(), compensating: None };
-        let moved = store.move_conflict(conflict, to, act("seen", over)).await.expect("it moves");
-        moved.expect("it is there").expect("it may");
+        move_conflict(&**store, conflict, state, over).await;
     }
-    let again = settle(&**store, vec![saying(7, "a", 4558)], at(4558 * DAY)).await[0].outcomes[0];
-    assert!(queued(again).is_some(), "the conflict is over too: {again:?}");
+    let again = settle(&**store, vec![with_content(7, "a", 4558)], at(4558 * DAY)).await[0].outcomes[0];
+    assert!(queued(again).is_some(), "the conflict has expired too: {again:?}");
     assert_eq!(store.spent_segments("", 10, at(4558 * DAY)).await.expect("it looks").len(), 1);
 }
 
-/// CLM-8, CLM-14, CLM-15: what an id still means elsewhere can be shown, though the claim that was first is over.
-pub async fn what_an_id_still_means_stays_with_its_first_claim(store: &Arc<dyn Store>) {
+/// CLM-8, CLM-14, CLM-15: while another destination keeps the id record, its original stays readable,
+/// although the first claim has expired.
+pub async fn original_stays_while_its_id_record_is_kept(store: &Arc<dyn Store>) {
     let post = route("post", ClaimPolicy::ledger());
-    let to_post = |what, id, day| Intake { destinations: vec![Arc::clone(&post)], ..saying(what, id, day) };
-    let mut shelf = Shelf::new();
-    posted(&**store, "archived").await;
-    assert_eq!(archive(&**store, &mut shelf, 401).await, 1);
+    let mut objects = ArchiveObjects::new();
+    post_message(&**store, "archived").await;
+    assert_eq!(archive(&**store, &mut objects, 401).await, 1);
     let ids = ["archived", "hot", "undisputed"];
     for id in &ids[1..] {
-        posted(&**store, id).await;
+        post_message(&**store, id).await;
     }
     let day = 2200;
-    let batch = ids.iter().map(|id| to_post(9, id, day)).collect();
+    let batch = ids.iter().map(|id| with_content_to(9, id, day, &post)).collect();
     let settled = settle(&**store, batch, at(day * DAY)).await;
-    assert!(settled.iter().all(|it| queued(it.outcomes[0]).is_some()), "{settled:?}");
+    assert!(settled.iter().all(|settlement| queued(settlement.outcomes[0]).is_some()), "{settled:?}");
     store.purge(&post.queue, act("done", at(day * DAY))).await.expect("it purges");
     store.sweep(at(2558 * DAY)).await.expect("it sweeps");
-    let under = async |id| store.claims_of(&id_key(id), at(0)).await.expect("they are read").len();
     for id in ids {
-        assert_eq!(under(id).await, 2, "{id}");
+        assert_eq!(count_claims(&**store, id).await, 2, "{id}");
     }
     let now = at(2900 * DAY);
-    let batch = ["archived", "hot"].map(|id| to_post(7, id, 2900)).to_vec();
+    let batch = ["archived", "hot"].map(|id| with_content_to(7, id, 2900, &post)).to_vec();
     for settled in settle(&**store, batch, now).await {
         let Outcome::Conflict { conflict, .. } = settled.outcomes[0] else { panic!("{settled:?}") };
         let stored = store.conflict(conflict).await.expect("it is read").expect("it is there");
@@ -252,164 +258,185 @@ pub async fn what_an_id_still_means_stays_with_its_first_claim(store: &Arc<dyn S
         assert_eq!(stored.original.is_none(), is_archived, "{stored:?}");
     }
     assert!(store.spent_segments("", 10, now).await.expect("it looks").is_empty());
-    // Where the claim was, contents are compared on, but nothing takes its place.
-    let same = settle(&**store, vec![saying(9, "undisputed", 2900)], now).await[0].outcomes[0];
-    let other = settle(&**store, vec![saying(5, "hot", 2900)], now).await[0].outcomes[0];
+    // The content is still compared at the destination of the expired claim, and no new claim replaces it.
+    let same = settle(&**store, vec![with_content(9, "undisputed", 2900)], now).await[0].outcomes[0];
+    let other = settle(&**store, vec![with_content(5, "hot", 2900)], now).await[0].outcomes[0];
     assert_eq!(same, Outcome::Unreadable);
     assert!(matches!(other, Outcome::Conflict { .. }), "{other:?}");
     for day in [4760, 4761] {
         store.sweep(at(day * DAY)).await.expect("it sweeps");
     }
-    assert_eq!((under("undisputed").await, under("hot").await), (0, 1));
+    assert_eq!((count_claims(&**store, "undisputed").await, count_claims(&**store, "hot").await), (0, 1));
 }
 
-/// CLM-18: what is held is not always kept for an audit; another claim of its message may be.
-pub async fn what_is_held_keeps_its_message_in_the_archive(store: &Arc<dyn Store>) {
+async fn count_claims(store: &dyn Store, id: &str) -> usize {
+    store.claims_of(&id_key(id), at(0)).await.expect("they are read").len()
+}
+
+/// A message of `book` with this content, for another route.
+fn with_content_to(content: u8, id: &str, day: i64, route: &Arc<BoundRoute>) -> Intake {
+    Intake { destinations: vec![Arc::clone(route)], ..with_content(content, id, day) }
+}
+
+/// CLM-18: a held claim may be of a policy without an audit, while another claim of its message is kept for
+/// one.
+pub async fn held_claim_keeps_its_archived_message(store: &Arc<dyn Store>) {
     let note = route("note", ClaimPolicy::Event { keep_seconds: 86_400, answers: false });
-    let sent = Intake { destinations: vec![book(), note], ..saying(9, "a", 0) };
+    let sent = Intake { destinations: vec![tracked_route(), note], ..with_content(9, "a", 0) };
     settle(&**store, vec![sent], at(0)).await;
     let work = receive(&**store, "book", 30, at(0)).await.remove(0);
-    finish(&**store, completed(receipt(&work), "1"), 1).await;
+    finish_one(&**store, completed_report(receipt(&work), "1"), 1).await;
     let noted = receive(&**store, "note", 30, at(0)).await.remove(0);
     acknowledge(&**store, &queue("note"), vec![receipt(&noted)]).await.expect("it ends");
     let held =
-        hold(&**store, acme(), Held::Destination("acme/bot:note".into())).await.expect("there is room");
-    let mut shelf = Shelf::new();
-    assert_eq!(archive(&**store, &mut shelf, 401).await, 1);
+        set_hold(&**store, acme(), Held::Destination("acme/bot:note".into())).await.expect("there is room");
+    let mut objects = ArchiveObjects::new();
+    assert_eq!(archive(&**store, &mut objects, 401).await, 1);
     for day in [2558, 2559] {
         store.sweep(at(day * DAY)).await.expect("it sweeps");
         assert!(store.spent_segments("", 10, at(day * DAY)).await.expect("it looks").is_empty());
     }
-    lift(&**store, &held).await;
+    lift_hold(&**store, &held).await;
     for day in [2560, 2561] {
         store.sweep(at(day * DAY)).await.expect("it sweeps");
     }
     assert_eq!(store.spent_segments("", 10, at(2561 * DAY)).await.expect("it looks").len(), 1);
 }
 
-/// CLM-18: only what takes a claim's place makes it go.
-pub async fn a_message_that_is_refused_deletes_nothing(store: &Arc<dyn Store>) {
-    posted(&**store, "a").await;
+/// CLM-18: settling deletes an expired claim only if a new claim replaces it. A refused message does not
+/// replace it.
+pub async fn refused_message_deletes_nothing(store: &Arc<dyn Store>) {
+    post_message(&**store, "a").await;
     let over = at(2558 * DAY);
     assert!(queued(settle_one(&**store, "live", &pay(), over).await).is_some());
-    let mut late = saying(9, "a", 2558);
+    let mut late = with_content(9, "a", 2558);
     late.message.received_at = at(2558 * DAY - 100);
     let settled = settle(&**store, vec![intake("live", &pay(), over), late], over).await;
     assert_eq!(settled[1].outcomes, [Outcome::TooLate]);
-    assert_eq!(audited(&**store, "claims.expire").await, 0);
+    assert_eq!(count_audited(&**store, "claims.expire").await, 0);
     let claims = store.claims_of(&id_key("a"), at(0)).await.expect("it is read");
     assert_eq!(claims.len(), 1, "it is still there");
 }
 
-/// CLM-18: "logged with what": all of it, in entries that can be read.
-pub async fn all_that_goes_is_on_the_record_by_name(store: &Arc<dyn Store>) {
+/// CLM-18: the audit log names every deleted claim, in entries of readable length.
+pub async fn every_deleted_claim_is_audited_by_name(store: &Arc<dyn Store>) {
     let ids: Vec<_> = (0..150).map(|n| format!("{n:03}-{}", "x".repeat(100))).collect();
-    let batch = ids.iter().map(|id| intake(id, &book(), at(0))).collect();
+    let batch = ids.iter().map(|id| intake(id, &tracked_route(), at(0))).collect();
     settle(&**store, batch, at(0)).await;
     store.purge(&queue("book"), act("over", at(1))).await.expect("it purges");
     assert!(store.sweep(at(2558 * DAY)).await.expect("it sweeps").claims >= 150);
     let entries = store.audit(Serial(0), 1000).await.expect("the record is read");
-    let entries: Vec<_> = entries.iter().filter(|it| it.action == "claims.expire").collect();
-    assert!(entries.len() > 1 && entries.iter().all(|it| it.outcome.len() < 10_000), "{}", entries.len());
+    let entries: Vec<_> = entries.iter().filter(|entry| entry.action == "claims.expire").collect();
+    assert!(
+        entries.len() > 1 && entries.iter().all(|entry| entry.outcome.len() < 10_000),
+        "{}",
+        entries.len()
+    );
     for id in &ids {
         let name = format!("{id:?} of acme at acme/bot:book");
-        assert_eq!(entries.iter().filter(|it| it.outcome.contains(&name)).count(), 1, "{id}");
+        assert_eq!(entries.iter().filter(|entry| entry.outcome.contains(&name)).count(), 1, "{id}");
     }
-    let counted = entries.iter().filter_map(|it| it.object.split(' ').next()?.parse::<usize>().ok());
+    let counted = entries.iter().filter_map(|entry| entry.object.split(' ').next()?.parse::<usize>().ok());
     assert_eq!(counted.sum::<usize>(), 150);
 }
 
-/// CLM-18: whoever was sent something holds it by its id too, whoever sent it; another who was not holds nothing by it.
-pub async fn whoever_was_sent_an_id_holds_it_too(store: &Arc<dyn Store>) {
+/// CLM-18: a tenant that received a message can hold it by its id, even if another tenant sent it. A tenant
+/// that did not receive it cannot.
+pub async fn recipient_can_hold_an_id(store: &Arc<dyn Store>) {
     const UUID: &str = "7c0f4c6e-0d3c-4c58-9f52-0a2f6f8d7a11";
-    let target = "zeta/gl".parse().expect("a service");
-    let post = route("post", ClaimPolicy::ledger());
-    let post = Arc::new(BoundRoute::new(Route { target, ..post.route.clone() }));
-    let tenant = |name: &str| TenantName::new(name).expect("a tenant");
-    let is_concerned = async |tenant: &str, id: &str| {
-        store.is_concerned(tenant, &MessageId::stored(id)).await.expect("it looks")
-    };
+    let post = zeta_ledger();
     for id in ["a", UUID] {
-        assert!(!is_concerned("zeta", id).await && !is_concerned("acme", id).await, "{id}");
-        let sent = Intake { destinations: vec![Arc::clone(&post)], ..saying(9, id, 0) };
-        settle(&**store, vec![sent], at(0)).await;
+        assert!(!is_concerned(store, "zeta", id).await && !is_concerned(store, "acme", id).await, "{id}");
+        settle(&**store, vec![with_content_to(9, id, 0, &post)], at(0)).await;
         store.purge(&post.queue, act("done", at(1))).await.expect("it purges");
         for (name, expected) in [("acme", true), ("zeta", true), ("zet", false), ("umbrella", false)] {
-            assert_eq!(is_concerned(name, id).await, expected, "{name} {id}");
+            assert_eq!(is_concerned(store, name, id).await, expected, "{name} {id}");
         }
-        let erase = async || {
-            let erased = store.erase(&id_key(id), Vec::new(), Some("acme"), act("asked for", at(5))).await;
-            erased.expect("it answers")
-        };
-        let of_id = || Held::Id(MessageId::stored(id));
-        hold(&**store, tenant("umbrella"), of_id()).await.expect("there is room");
-        let held = hold(&**store, tenant("zeta"), of_id()).await.expect("there is room");
-        assert_eq!(erase().await, Erasure::Held(held.id), "{id}");
+        let [umbrella, zeta] = ["umbrella", "zeta"].map(|name| TenantName::new(name).expect("a tenant"));
+        set_hold(&**store, umbrella, Held::Id(MessageId::stored(id))).await.expect("there is room");
+        let held = set_hold(&**store, zeta, Held::Id(MessageId::stored(id))).await.expect("there is room");
+        assert_eq!(erase(store, id, Some("acme")).await, Erasure::Held(held.id), "{id}");
         for day in [2558, 2559] {
             store.sweep(at(day * DAY)).await.expect("it sweeps");
         }
         let key = id_key(id);
         assert_eq!(store.claims_of(&key, at(0)).await.expect("it is read").len(), 1, "{id} is held");
-        lift(&**store, &held).await;
-        assert_eq!(erase().await, Erasure::Erased { at: at(5), before: false }, "{id}");
+        lift_hold(&**store, &held).await;
+        let erased = Erasure::Erased { at: at(5), before: false };
+        assert_eq!(erase(store, id, Some("acme")).await, erased, "{id}");
         store.sweep(at(2559 * DAY)).await.expect("it sweeps");
         assert!(store.claims_of(&key, at(0)).await.expect("it is read").is_empty(), "{id} goes");
-        assert!(!is_concerned("zeta", id).await, "{id}");
+        assert!(!is_concerned(store, "zeta", id).await, "{id}");
     }
 }
 
-/// CLM-18: one tenant's holds leave room for another's.
-pub async fn a_tenant_has_a_bounded_number_of_holds(store: &Arc<dyn Store>) {
-    let id = |n: usize| Held::Id(MessageId::stored(&n.to_string()));
-    let first = hold(&**store, acme(), id(0)).await.expect("there is room");
-    for n in 1..bounds::HOLDS_PER_TENANT_MAX {
-        hold(&**store, acme(), id(n)).await.expect("there is room");
-    }
-    assert_eq!(hold(&**store, acme(), Held::Tenant).await, None);
-    let zeta = TenantName::new("zeta").expect("a tenant");
-    assert!(hold(&**store, zeta, Held::Tenant).await.is_some());
-    lift(&**store, &first).await;
-    assert!(hold(&**store, acme(), Held::Tenant).await.is_some());
-}
-
-/// CLM-18: whoever sent two contents cannot destroy what another tenant must decide by.
-pub async fn evidence_of_anothers_open_conflict_is_not_erased(store: &Arc<dyn Store>) {
+/// A ledger route of the tenant zeta.
+fn zeta_ledger() -> Arc<BoundRoute> {
     let target = "zeta/gl".parse().expect("a service");
     let post = route("post", ClaimPolicy::ledger());
-    let post = Arc::new(BoundRoute::new(Route { target, ..post.route.clone() }));
-    let sent = |what| Intake { destinations: vec![Arc::clone(&post)], ..saying(what, "a", 0) };
-    let settled = settle(&**store, vec![sent(1), sent(2)], at(0)).await;
+    Arc::new(BoundRoute::new(Route { target, ..post.route.clone() }))
+}
+
+async fn is_concerned(store: &Arc<dyn Store>, tenant: &str, id: &str) -> bool {
+    store.is_concerned(tenant, &MessageId::stored(id)).await.expect("it looks")
+}
+
+async fn erase(store: &Arc<dyn Store>, id: &str, decides_for: Option<&str>) -> Erasure {
+    let erased = store.erase(&id_key(id), Vec::new(), decides_for, act("asked for", at(5))).await;
+    erased.expect("it answers")
+}
+
+/// CLM-18: the holds of one tenant leave room for another tenant's.
+pub async fn holds_of_a_tenant_are_bounded(store: &Arc<dyn Store>) {
+    let id = |n: usize| Held::Id(MessageId::stored(&n.to_string()));
+    let first = set_hold(&**store, acme(), id(0)).await.expect("there is room");
+    for n in 1..limits::HOLDS_PER_TENANT_MAX {
+        set_hold(&**store, acme(), id(n)).await.expect("there is room");
+    }
+    assert_eq!(set_hold(&**store, acme(), Held::Tenant).await, None);
+    let zeta = TenantName::new("zeta").expect("a tenant");
+    assert!(set_hold(&**store, zeta, Held::Tenant).await.is_some());
+    lift_hold(&**store, &first).await;
+    assert!(set_hold(&**store, acme(), Held::Tenant).await.is_some());
+}
+
+/// CLM-18: a tenant that sent two contents cannot destroy the evidence that another tenant needs for its
+/// decision.
+pub async fn evidence_of_another_tenants_conflict_is_not_erased(store: &Arc<dyn Store>) {
+    let post = zeta_ledger();
+    let contents = [1, 2].map(|content| with_content_to(content, "a", 0, &post));
+    let settled = settle(&**store, contents.to_vec(), at(0)).await;
     let Outcome::Conflict { conflict, .. } = settled[1].outcomes[0] else { panic!("it is a conflict") };
     store.purge(&post.queue, act("done", at(1))).await.expect("it purges");
-    let erase = async |decides_for| {
-        let erased = store.erase(&id_key("a"), Vec::new(), decides_for, act("asked for", at(5))).await;
-        erased.expect("it answers")
-    };
-    let told = async |tenant: &str| {
-        let records = store.telemetry(tenant, Serial(0), 100).await.expect("it is read");
-        records.iter().filter(|it| it.kind == "snavio.claim.erased").count()
-    };
-    let move_to = async |state| {
-        let to = Move { to: state, note: "seen".to_owned(), compensating: None };
-        let moved = store.move_conflict(conflict, to, act("seen", at(4))).await.expect("it moves");
-        moved.expect("it is there").expect("it may");
-    };
-    assert_eq!(erase(Some("acme")).await, Erasure::Disputed(conflict));
-    move_to(ConflictState::Triaged).await;
-    assert_eq!(erase(Some("acme")).await, Erasure::Disputed(conflict));
+    assert_eq!(erase(store, "a", Some("acme")).await, Erasure::Disputed(conflict));
+    move_conflict(&**store, conflict, ConflictState::Triaged, at(4)).await;
+    assert_eq!(erase(store, "a", Some("acme")).await, Erasure::Disputed(conflict));
     let stored = store.conflict(conflict).await.expect("it is read").expect("it is there");
-    let both = [stored.original, stored.conflicting].map(|it| it.expect("it is there").message.is_erased());
-    assert_eq!((both, told("zeta").await), ([false; 2], 0));
-    // Whoever may resolve it may also say that its evidence goes.
-    move_to(ConflictState::ResolvedAcceptOriginal).await;
-    assert_eq!(erase(Some("acme")).await, Erasure::Erased { at: at(5), before: false });
-    assert_eq!((told("zeta").await, told("acme").await), (1, 0), "whoever was sent it is told");
+    let both =
+        [stored.original, stored.conflicting].map(|logged| logged.expect("it is there").message.is_erased());
+    assert_eq!((both, count_erased_records(&**store, "zeta").await), ([false; 2], 0));
+    // A tenant that may resolve the conflict may also erase its evidence afterwards.
+    move_conflict(&**store, conflict, ConflictState::ResolvedAcceptOriginal, at(4)).await;
+    assert_eq!(erase(store, "a", Some("acme")).await, Erasure::Erased { at: at(5), before: false });
+    assert_eq!(count_erased_records(&**store, "zeta").await, 1, "the recipient gets a record");
+    assert_eq!(count_erased_records(&**store, "acme").await, 0);
 
     for (id, decides_for) in [("b", Some("zeta")), ("c", None)] {
-        let sent = |what| Intake { destinations: vec![Arc::clone(&post)], ..saying(what, id, 0) };
-        settle(&**store, vec![sent(1), sent(2)], at(0)).await;
+        let contents = [1, 2].map(|content| with_content_to(content, id, 0, &post));
+        settle(&**store, contents.to_vec(), at(0)).await;
         store.purge(&post.queue, act("done", at(1))).await.expect("it purges");
         let erased = store.erase(&id_key(id), Vec::new(), decides_for, act("asked for", at(6))).await;
         assert_eq!(erased.expect("it answers"), Erasure::Erased { at: at(6), before: false }, "{id}");
     }
+}
+
+async fn count_erased_records(store: &dyn Store, tenant: &str) -> usize {
+    let records = store.telemetry(tenant, Serial(0), 100).await.expect("it is read");
+    records.iter().filter(|record| record.kind == "snavio.claim.erased").count()
+}
+
+async fn move_conflict(store: &dyn Store, conflict: Serial, state: ConflictState, now: Timestamp) {
+    let to = Move { to: state, note: "seen".to_owned(), compensating: None };
+    let moved = store.move_conflict(conflict, to, act("seen", now)).await.expect("it moves");
+    moved.expect("it is there").expect("it may");
 }

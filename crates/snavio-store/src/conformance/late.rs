@@ -1,4 +1,4 @@
-//! Reports that come late, or twice: what they come to, on every engine alike (CLM-4, CLM-7).
+//! Reports that come late or twice have the same result on every engine (CLM-4, CLM-7).
 
 use std::sync::Arc;
 
@@ -7,76 +7,87 @@ use snavio_model::delivery::ReceiptOutcome;
 use snavio_model::id::Serial;
 use snavio_model::registry::{BoundRoute, Route};
 
-use super::processing::{audited, book, completed, failed, finish, only, take_up};
+use super::processing::{
+    completed_report, count_audited, failed_report, finish_one, lease_new, receive_one, tracked_route,
+};
 use super::samples::{at, queue, receipt, settle_one};
 use crate::{Finished, OnRecord, Report, Store};
 
-async fn told(store: &dyn Store, reports: Vec<Report>, now: i64) -> Vec<Finished> {
+async fn finish_all(store: &dyn Store, reports: Vec<Report>, now: i64) -> Vec<Finished> {
     store.finish(&queue("book"), reports, "acme/bot", at(now)).await.expect("the store finishes")
 }
 
-/// CLM-4: the second of one call finds what the first has left.
-pub async fn a_report_that_is_told_twice_in_one_call_is_recognised(store: &Arc<dyn Store>) {
+/// CLM-4: the second report of one call is judged by the state that the first has left.
+pub async fn repeated_report_in_one_call_is_recognised(store: &Arc<dyn Store>) {
     let (done, status) = (ReceiptOutcome::Done, Some(Status::Completed));
-    let work = take_up(&**store, "done", 0).await;
-    let twice = vec![completed(receipt(&work), "1"), completed(receipt(&work), "1")];
-    assert_eq!(told(&**store, twice, 1).await, [Finished::new(done, status), Finished::before(done, status)]);
+    let work = lease_new(&**store, "done", 0).await;
+    let twice = vec![completed_report(receipt(&work), "1"), completed_report(receipt(&work), "1")];
+    assert_eq!(
+        finish_all(&**store, twice, 1).await,
+        [Finished::new(done, status), Finished::before(done, status)]
+    );
 
-    let work = take_up(&**store, "again", 2).await;
+    let work = lease_new(&**store, "again", 2).await;
     let status = Some(Status::Failed { is_final: false });
-    let twice = vec![failed(receipt(&work), false, 9), failed(receipt(&work), false, 99)];
-    assert_eq!(told(&**store, twice, 3).await, [Finished::new(done, status), Finished::before(done, status)]);
-    assert_eq!(only(&**store, 9).await.attempt, 2, "its pause is the first one's");
+    let twice = vec![failed_report(receipt(&work), false, 9), failed_report(receipt(&work), false, 99)];
+    assert_eq!(
+        finish_all(&**store, twice, 3).await,
+        [Finished::new(done, status), Finished::before(done, status)]
+    );
+    assert_eq!(receive_one(&**store, 9).await.attempt, 2, "its pause is the first one's");
 
-    let work = take_up(&**store, "both", 10).await;
-    let both = vec![completed(receipt(&work), "1"), failed(receipt(&work), true, 0)];
-    let [first, second] = told(&**store, both, 11).await[..] else { panic!("two were told") };
+    let work = lease_new(&**store, "both", 10).await;
+    let both = vec![completed_report(receipt(&work), "1"), failed_report(receipt(&work), true, 0)];
+    let [first, second] = finish_all(&**store, both, 11).await[..] else { panic!("there were two reports") };
     assert_eq!((first.outcome, first.status), (done, Some(Status::Completed)));
     assert_eq!((second.outcome, second.status), (ReceiptOutcome::Fenced, Some(Status::Completed)));
-    assert_eq!((second.put_on_record, audited(&**store, "claim.fenced").await), (true, 1));
+    assert_eq!((second.put_on_record, count_audited(&**store, "claim.fenced").await), (true, 1));
 }
 
-/// CLM-7: a late one takes nothing from the newest of its call, and of the late ones no more go on record than there were
-/// attempts.
-pub async fn a_newest_report_counts_beside_a_late_one_of_its_call(store: &Arc<dyn Store>) {
-    let zombie = take_up(&**store, "a", 0).await;
+/// CLM-7: a late report takes nothing from the newest report of its call. No more late reports go on record
+/// than the delivery had attempts.
+pub async fn newest_report_counts_beside_late_ones(store: &Arc<dyn Store>) {
+    let zombie = lease_new(&**store, "a", 0).await;
     store.sweep(at(31)).await.expect("the store sweeps");
-    let second = only(&**store, 32).await;
-    let late = || completed(receipt(&zombie), "1");
-    let reports = vec![late(), completed(receipt(&second), "2"), late(), late()];
-    let told = told(&**store, reports, 33).await;
-    let outcomes: Vec<_> = told.iter().map(|it| (it.outcome, it.put_on_record)).collect();
-    let fenced = |on_record| (ReceiptOutcome::Fenced, on_record);
-    assert_eq!(outcomes, [fenced(true), (ReceiptOutcome::Done, false), fenced(true), fenced(false)]);
-    let status = finish(&**store, completed(receipt(&second), "2"), 34).await;
+    let second = receive_one(&**store, 32).await;
+    let late = completed_report(receipt(&zombie), "1");
+    let reports = vec![late.clone(), completed_report(receipt(&second), "2"), late.clone(), late];
+    let finished = finish_all(&**store, reports, 33).await;
+    let outcomes: Vec<_> =
+        finished.iter().map(|finished| (finished.outcome, finished.put_on_record)).collect();
+    let fenced = ReceiptOutcome::Fenced;
+    let expected = [(fenced, true), (ReceiptOutcome::Done, false), (fenced, true), (fenced, false)];
+    assert_eq!(outcomes, expected);
+    let status = finish_one(&**store, completed_report(receipt(&second), "2"), 34).await;
     assert_eq!(status, (ReceiptOutcome::Done, Some(Status::Completed)));
 }
 
 /// CLM-7, DLV-3
-pub async fn without_a_claim_the_delivery_says_whether_a_report_is_late(store: &Arc<dyn Store>) {
-    let route = Arc::new(BoundRoute::new(Route { claim: ClaimPolicy::None, ..book().route.clone() }));
+pub async fn report_without_a_claim_is_judged_by_its_delivery(store: &Arc<dyn Store>) {
+    let route =
+        Arc::new(BoundRoute::new(Route { claim: ClaimPolicy::None, ..tracked_route().route.clone() }));
     settle_one(&**store, "a", &route, at(0)).await;
-    let zombie = only(&**store, 0).await;
+    let zombie = receive_one(&**store, 0).await;
     store.sweep(at(31)).await.expect("the store sweeps");
-    let second = only(&**store, 32).await;
-    let late = completed(receipt(&zombie), "1");
+    let second = receive_one(&**store, 32).await;
+    let late = completed_report(receipt(&zombie), "1");
     assert_eq!(
-        finish(&**store, late.clone(), 33).await,
+        finish_one(&**store, late.clone(), 33).await,
         (ReceiptOutcome::Fenced, None),
-        "it is somebody else's"
+        "another worker has it"
     );
-    let twice = vec![completed(receipt(&second), "2"), completed(receipt(&second), "2")];
-    let [first, again] = told(&**store, twice, 34).await[..] else { panic!("two were told") };
+    let twice = vec![completed_report(receipt(&second), "2"), completed_report(receipt(&second), "2")];
+    let [first, again] = finish_all(&**store, twice, 34).await[..] else { panic!("there were two reports") };
     assert_eq!((first.outcome, again.outcome), (ReceiptOutcome::Done, ReceiptOutcome::Gone));
-    assert_eq!(finish(&**store, late, 35).await, (ReceiptOutcome::Gone, None), "nobody's any more");
+    assert_eq!(finish_one(&**store, late, 35).await, (ReceiptOutcome::Gone, None), "the delivery has ended");
 }
 
 /// CLM-7, TEL-1
 pub async fn fenced_record_shows_the_present_lease(store: &Arc<dyn Store>) {
-    let zombie = take_up(&**store, "a", 0).await;
+    let zombie = lease_new(&**store, "a", 0).await;
     store.sweep(at(31)).await.expect("the store sweeps");
-    let second = only(&**store, 32).await;
-    let late = || Report { on_record: OnRecord::Others(0), ..completed(receipt(&zombie), "1") };
+    let second = receive_one(&**store, 32).await;
+    let late = || Report { on_record: OnRecord::Others(0), ..completed_report(receipt(&zombie), "1") };
     let newest = async || {
         let records = store.telemetry("acme", Serial(0), 1000).await.expect("telemetry can be read");
         let fenced =
@@ -89,18 +100,18 @@ pub async fn fenced_record_shows_the_present_lease(store: &Arc<dyn Store>) {
         assert_eq!((fence, newest), (Some(zombie.fence.0), Some(second.fence.0)), "{fenced:?}");
         status
     };
-    told(&**store, vec![late()], 33).await;
+    finish_all(&**store, vec![late()], 33).await;
     assert_eq!(newest().await, "PROCESSING", "another worker has it");
-    told(&**store, vec![late(), failed(receipt(&second), false, 99)], 34).await;
+    finish_all(&**store, vec![late(), failed_report(receipt(&second), false, 99)], 34).await;
     assert_eq!(newest().await, "PROCESSING", "it came before the failure of its call");
-    told(&**store, vec![late()], 35).await;
+    finish_all(&**store, vec![late()], 35).await;
     assert_eq!(newest().await, "FAILED", "and this one after it");
 
-    let work = take_up(&**store, "b", 40).await;
+    let work = lease_new(&**store, "b", 40).await;
     store.sweep(at(71)).await.expect("the store sweeps");
-    let third = only(&**store, 72).await;
-    let both = vec![failed(receipt(&third), false, 99), completed(receipt(&work), "1")];
-    told(&**store, both, 73).await;
+    let third = receive_one(&**store, 72).await;
+    let both = vec![failed_report(receipt(&third), false, 99), completed_report(receipt(&work), "1")];
+    finish_all(&**store, both, 73).await;
     let audit = store.audit(Serial(0), 1000).await.expect("the record can be read");
     assert!(audit.last().expect("one is on record").outcome.contains("is FAILED;"), "{audit:?}");
 }

@@ -5,23 +5,23 @@ use std::sync::Arc;
 use snavio_model::claim::Status;
 use snavio_model::id::Serial;
 
-use super::processing::{self, book, completed, failed, finish};
+use super::processing::{self, completed_report, failed_report, finish_one, tracked_route};
 use super::samples::{at, receipt, receive, settle_one};
 use crate::{ClaimFilter, Store};
 
 /// CLM-11
 pub async fn open_claims_are_listed_by_owner_and_status(store: &Arc<dyn Store>) {
     for id in ["a", "b", "c"] {
-        settle_one(&**store, id, &book(), at(0)).await;
+        settle_one(&**store, id, &tracked_route(), at(0)).await;
     }
     let works = receive(&**store, "book", 30, at(0)).await;
-    finish(&**store, completed(receipt(&works[0]), "1"), 1).await;
-    finish(&**store, failed(receipt(&works[1]), true, 0), 1).await;
+    finish_one(&**store, completed_report(receipt(&works[0]), "1"), 1).await;
+    finish_one(&**store, failed_report(receipt(&works[1]), true, 0), 1).await;
     let open = async |owner: Option<&str>, statuses: &[Status], after| {
         let (owner, statuses) = (owner.map(str::to_owned), statuses.to_vec());
         let filter = ClaimFilter { owner, service: None, statuses, after };
         let found = store.open_claims(&filter, 10, at(2)).await.expect("they can be listed");
-        found.iter().map(|it| (it.key.id.to_string(), it.claim.message)).collect::<Vec<_>>()
+        found.iter().map(|claim| (claim.key.id.to_string(), claim.claim.message)).collect::<Vec<_>>()
     };
     let all = [Status::Processing, Status::Failed { is_final: false }, Status::Failed { is_final: true }];
     let found = open(None, &all, Serial(0)).await;
@@ -30,7 +30,7 @@ pub async fn open_claims_are_listed_by_owner_and_status(store: &Arc<dyn Store>) 
     assert_eq!(open(Some("acm"), &all, Serial(0)).await.len(), 0);
     assert_eq!(open(None, &all[..1], Serial(0)).await.len(), 1);
     assert_eq!(open(None, &all, found[0].1).await.len(), 1);
-    // CLM-1: of a service are those that it sent, and those that it does.
+    // CLM-1: the claims of a service are those of messages that it sent and those at its destinations.
     for (service, count) in [("acme/billing", 2), ("acme/bot", 2), ("acme/bo", 0), ("acme/other", 0)] {
         let service = Some(service.parse().expect("a service"));
         let filter =
@@ -43,14 +43,14 @@ pub async fn open_claims_are_listed_by_owner_and_status(store: &Arc<dyn Store>) 
     }
 }
 
-/// CLM-2, CLM-11: what failed and was taken up again is being processed, in lists as in look-ups.
-pub async fn listed_claims_have_the_status_that_was_asked_for(store: &Arc<dyn Store>) {
+/// CLM-2, CLM-11: a failed claim that is leased again is `PROCESSING`, in lists as in look-ups.
+pub async fn listed_claims_have_the_requested_status(store: &Arc<dyn Store>) {
     for id in ["a", "b", "c", "d"] {
-        settle_one(&**store, id, &book(), at(0)).await;
+        settle_one(&**store, id, &tracked_route(), at(0)).await;
     }
     let works = receive(&**store, "book", 30, at(0)).await;
     for (work, retry_at) in works.iter().zip([5, 500, 5]) {
-        finish(&**store, failed(receipt(work), false, retry_at), 1).await;
+        finish_one(&**store, failed_report(receipt(work), false, retry_at), 1).await;
     }
     let again = receive(&**store, "book", 30, at(6)).await;
     assert_eq!(again.iter().map(|work| work.message.id.as_str()).collect::<Vec<_>>(), ["a", "c"]);
@@ -62,7 +62,8 @@ pub async fn listed_claims_have_the_status_that_was_asked_for(store: &Arc<dyn St
             let Some(last) = page.last() else { return ids };
             after = last.claim.message;
             for claim in &page {
-                let looked_up = processing::claim(&**store, claim.key.id.as_str(), now).await.status(at(now));
+                let looked_up =
+                    processing::read_claim(&**store, claim.key.id.as_str(), now).await.status(at(now));
                 assert_eq!((claim.status(at(now)), looked_up), (status, status), "{claim:?}");
             }
             ids.extend(page.iter().map(|claim| claim.key.id.to_string()));
@@ -74,8 +75,8 @@ pub async fn listed_claims_have_the_status_that_was_asked_for(store: &Arc<dyn St
         assert_eq!(listed(waiting, limit, 7).await, ["b"], "{limit} a page");
     }
     assert_eq!(listed(waiting, 2, 37).await, ["a", "b", "c"], "their leases are over");
-    finish(&**store, failed(receipt(&again[0]), true, 0), 8).await;
-    finish(&**store, completed(receipt(&again[1]), "1"), 8).await;
+    finish_one(&**store, failed_report(receipt(&again[0]), true, 0), 8).await;
+    finish_one(&**store, completed_report(receipt(&again[1]), "1"), 8).await;
     assert_eq!(listed(Status::Failed { is_final: true }, 1, 9).await, ["a"]);
     assert_eq!(listed(waiting, 1, 9).await, ["b"]);
     assert_eq!(listed(Status::Processing, 1, 9).await, ["d"]);

@@ -1,4 +1,5 @@
-//! Order per entity (ORD-2 to ORD-7): judged in one step with the claim, handed out one at a time, and kept over a restart.
+//! Ordering by entity (ORD-2 to ORD-7): judged in one step with the claim, delivered one at a time, and kept
+//! over a restart.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,9 +28,9 @@ use super::samples::{
 use super::{Backend, eventually};
 use crate::{Received, Report, Store, WaitEnded, WaitsEnded};
 
-/// How long an entity of these routes is remembered, in seconds.
+/// The time to live of an entity of these routes, in seconds.
 const TTL: u32 = 3600;
-/// How long a message waits for those before it, in seconds.
+/// The longest wait of a message for a gap to fill, in seconds.
 pub(super) const WAIT: u32 = 30;
 
 fn pointer(text: &str) -> Pointer {
@@ -56,19 +57,23 @@ pub(super) fn parking() -> Arc<BoundRoute> {
     ordered("parking", Mode::Strict, |order| order.on_failure = OnFailure::Park)
 }
 
-/// A message of an entity with its number, by routes that may order it.
+/// A message of an entity with this number, for routes that may order it.
 pub fn numbered(id: &str, entity: &str, number: i64, routes: &[Arc<BoundRoute>], now: Timestamp) -> Intake {
-    let it = intake(id, &routes[0], now);
+    let intake = intake(id, &routes[0], now);
     let payload = Bytes::from(format!(r#"{{"order":"{entity}","number":{number}}}"#));
-    placed(Intake { message: Message { payload, ..it.message }, destinations: routes.to_vec(), ..it })
+    let message = Message { payload, ..intake.message };
+    placed(Intake { message, destinations: routes.to_vec(), ..intake })
 }
 
-pub(super) fn placed(it: Intake) -> Intake {
-    let place = |route: &Arc<BoundRoute>| Place::find(&it.message, &route.route, &OrderDefaults::default());
-    // As the gate places them: one of several that cannot be read is a dead letter there.
-    let places =
-        it.destinations.iter().map(|it| place(it).map_or(Placed::Unreadable, Placed::from)).collect();
-    Intake { places, ..it }
+/// Sets the positions of a message, one for each destination.
+pub(super) fn placed(intake: Intake) -> Intake {
+    // As the gate does: where one of several destinations cannot read the position, it gets a dead letter.
+    let places = intake.destinations.iter().map(|route| {
+        let place = Place::find(&intake.message, &route.route, &OrderDefaults::default());
+        place.map_or(Placed::Unreadable, Placed::from)
+    });
+    let places = places.collect();
+    Intake { places, ..intake }
 }
 
 pub(super) fn id_of(entity: &str, number: i64) -> String {
@@ -98,7 +103,7 @@ pub(super) async fn send_as(
     settle(store, batch, now).await.remove(0)
 }
 
-pub(super) fn word(settlement: &Settlement) -> &'static str {
+pub(super) fn verdict_name(settlement: &Settlement) -> &'static str {
     match settlement.outcomes[0] {
         Outcome::Queued { .. } => "queued",
         Outcome::Held { .. } => "held",
@@ -110,40 +115,42 @@ pub(super) fn word(settlement: &Settlement) -> &'static str {
     }
 }
 
-pub(super) fn key(name: &str, entity: &str) -> EntityKey {
+pub(super) fn entity_key(name: &str, entity: &str) -> EntityKey {
     EntityKey::stored(&format!("acme acme/bot:{name} {entity}")).expect("a key")
 }
 
-pub(super) async fn state(
+pub(super) async fn read_state(
     store: &dyn Store,
     name: &str,
     entity: &str,
     now: Timestamp,
 ) -> Option<EntityState> {
-    store.entity(&key(name, entity), now).await.expect("it can be read").map(|it| it.state)
+    store.entity(&entity_key(name, entity), now).await.expect("it can be read").map(|entity| entity.state)
 }
 
 fn numbers(received: &[Received]) -> Vec<i64> {
-    let number = |it: &Received| {
-        let id = it.message.id.as_str();
-        id.rsplit('-').next().and_then(|it| it.parse().ok()).expect("an id that ends with its number")
-    };
-    received.iter().map(number).collect()
+    received.iter().map(number_of).collect()
 }
 
-/// Receives, and ends what was received.
-pub(super) async fn take(store: &dyn Store, name: &str, now: Timestamp) -> Vec<i64> {
+fn number_of(delivery: &Received) -> i64 {
+    let id = delivery.message.id.as_str();
+    let number = id.rsplit('-').next().and_then(|number| number.parse().ok());
+    number.expect("an id that ends with its number")
+}
+
+/// Receives and acknowledges, and returns the numbers.
+pub(super) async fn receive_and_acknowledge(store: &dyn Store, name: &str, now: Timestamp) -> Vec<i64> {
     let received = receive(store, name, 30, now).await;
     let receipts = received.iter().map(receipt).collect();
     acknowledge(store, &queue(name), receipts).await.expect("the store acknowledges");
     numbers(&received)
 }
 
-/// Hands out everything, one after the other, and says in which order.
-pub(super) async fn drain(store: &dyn Store, name: &str, now: Timestamp) -> Vec<i64> {
+/// Receives and acknowledges until the queue is empty, and returns the numbers in order.
+pub(super) async fn acknowledge_all(store: &dyn Store, name: &str, now: Timestamp) -> Vec<i64> {
     let mut all = Vec::new();
     loop {
-        let some = take(store, name, now).await;
+        let some = receive_and_acknowledge(store, name, now).await;
         if some.is_empty() {
             return all;
         }
@@ -151,7 +158,8 @@ pub(super) async fn drain(store: &dyn Store, name: &str, now: Timestamp) -> Vec<
     }
 }
 
-/// ORD-3, ORD-4: first, next, a repeat, a gap, late, and a number that another has.
+/// ORD-3, ORD-4: the first number, the next, a repeat, a gap, a late number, and the number of another
+/// message.
 pub async fn strict_refuses_what_is_late_and_knows_repeats(store: &Arc<dyn Store>) {
     let strict = strict();
     for (number, id, verdict) in [
@@ -166,7 +174,7 @@ pub async fn strict_refuses_what_is_late_and_knows_repeats(store: &Arc<dyn Store
         (5, "e-5", "duplicate"),
     ] {
         let settled = send_as(&**store, id, "e", number, &strict, at(0)).await;
-        assert_eq!(word(&settled), verdict, "{id}");
+        assert_eq!(verdict_name(&settled), verdict, "{id}");
         assert_eq!(settled.message.is_some(), verdict == "queued", "{id}: nothing is written of the others");
     }
     let gap = send(&**store, "e", 8, &strict, at(1)).await;
@@ -174,100 +182,123 @@ pub async fn strict_refuses_what_is_late_and_knows_repeats(store: &Arc<dyn Store
         (gap.ordered[0].verdict, &gap.ordered[0].gaps[..]),
         (Some(Verdict::Gap { size: 2 }), &[2][..])
     );
-    let state = state(&**store, "strict", "e", at(1)).await.expect("it is known");
+    let state = read_state(&**store, "strict", "e", at(1)).await.expect("it is known");
     assert_eq!((state.last, state.gaps.missing()), (8, 4));
-    // A refusal leaves nothing behind: the same id may come again in order, at another entity.
-    assert_eq!(word(&send_as(&**store, "again-1", "f", 1, &strict, at(1)).await), "queued");
+    // A refusal leaves nothing behind: the same id may come again in order, for another entity.
+    assert_eq!(verdict_name(&send_as(&**store, "again-1", "f", 1, &strict, at(1)).await), "queued");
     let log = store.messages("acme", Serial(0), 100).await.expect("the log can be read");
     assert_eq!(log.len(), 5);
-    assert_eq!(drain(&**store, "strict", at(2)).await.len(), 5);
+    assert_eq!(acknowledge_all(&**store, "strict", at(2)).await.len(), 5);
 }
 
-/// ORD-3: late ones are delivered, or recorded only.
-pub async fn lenient_delivers_what_is_late_and_skip_records_it(store: &Arc<dyn Store>) {
+/// ORD-3: `lenient` delivers late messages, and `skip` only records them.
+pub async fn lenient_delivers_and_skip_records_late_messages(store: &Arc<dyn Store>) {
     let lenient = ordered("lenient", Mode::Lenient, |_| {});
     for (number, verdict) in [(1, "queued"), (4, "queued"), (2, "queued"), (3, "queued"), (2, "duplicate")] {
-        assert_eq!(word(&send(&**store, "e", number, &lenient, at(0)).await), verdict, "{number}");
+        assert_eq!(verdict_name(&send(&**store, "e", number, &lenient, at(0)).await), verdict, "{number}");
     }
-    let known = state(&**store, "lenient", "e", at(0)).await.expect("it is known");
+    let known = read_state(&**store, "lenient", "e", at(0)).await.expect("it is known");
     assert_eq!((known.last, known.gaps.missing()), (4, 0), "the gap closed");
-    assert_eq!(take(&**store, "lenient", at(0)).await, [1, 4, 2, 3], "as they came, and together");
+    assert_eq!(
+        receive_and_acknowledge(&**store, "lenient", at(0)).await,
+        [1, 4, 2, 3],
+        "as they came, and together"
+    );
 
     let skip = ordered("skip", Mode::Skip, |_| {});
     for (number, verdict) in [(1, "queued"), (3, "queued"), (2, "skipped"), (2, "duplicate")] {
         let settled = send_as(&**store, &format!("s-{number}"), "s", number, &skip, at(0)).await;
-        assert_eq!(word(&settled), verdict, "{number}");
+        assert_eq!(verdict_name(&settled), verdict, "{number}");
     }
-    assert_eq!(take(&**store, "skip", at(0)).await, [1, 3]);
+    assert_eq!(receive_and_acknowledge(&**store, "skip", at(0)).await, [1, 3]);
     let log = store.messages("acme", Serial(0), 100).await.expect("the log can be read");
-    assert_eq!(log.len(), 7, "what was left out is on record");
+    assert_eq!(log.len(), 7, "the skipped message is on record");
 }
 
 /// ORD-3
 pub async fn what_is_ahead_waits_until_the_gap_fills(store: &Arc<dyn Store>) {
     let reorder = ordered("reorder", Mode::Reorder, |_| {});
     for (number, verdict) in [(1, "queued"), (4, "held"), (3, "held"), (4, "duplicate")] {
-        assert_eq!(word(&send(&**store, "e", number, &reorder, at(0)).await), verdict, "{number}");
+        assert_eq!(verdict_name(&send(&**store, "e", number, &reorder, at(0)).await), verdict, "{number}");
     }
-    assert_eq!(take(&**store, "reorder", at(0)).await, [1]);
-    assert!(take(&**store, "reorder", at(3600)).await.is_empty(), "time alone hands nothing out");
-    assert_eq!(word(&send(&**store, "e", 2, &reorder, at(1)).await), "queued");
-    assert_eq!(drain(&**store, "reorder", at(1)).await, [2, 3, 4]);
-    // In one batch, whatever the order.
-    let batch = [11, 13, 12, 10].map(|it| numbered(&id_of("f", it), "f", it, &[Arc::clone(&reorder)], at(2)));
+    assert_eq!(receive_and_acknowledge(&**store, "reorder", at(0)).await, [1]);
+    assert!(
+        receive_and_acknowledge(&**store, "reorder", at(3600)).await.is_empty(),
+        "time alone hands nothing out"
+    );
+    assert_eq!(verdict_name(&send(&**store, "e", 2, &reorder, at(1)).await), "queued");
+    assert_eq!(acknowledge_all(&**store, "reorder", at(1)).await, [2, 3, 4]);
+    // The same in one batch, in any order.
+    let batch = [11, 13, 12, 10]
+        .map(|number| numbered(&id_of("f", number), "f", number, &[Arc::clone(&reorder)], at(2)));
     let settled = settle(&**store, batch.to_vec(), at(2)).await;
-    assert_eq!(settled.iter().map(word).collect::<Vec<_>>(), ["queued", "held", "queued", "out_of_order"]);
-    assert_eq!(drain(&**store, "reorder", at(2)).await, [11, 12, 13]);
+    assert_eq!(
+        settled.iter().map(verdict_name).collect::<Vec<_>>(),
+        ["queued", "held", "queued", "out_of_order"]
+    );
+    assert_eq!(acknowledge_all(&**store, "reorder", at(2)).await, [11, 12, 13]);
 }
 
-/// ORD-3: a wait that ends lets go, under the entity's own lock, and tells of the gap.
-pub async fn a_wait_that_ends_hands_out_in_order_and_records_the_gap(store: &Arc<dyn Store>) {
+/// ORD-3: when a wait ends, the waiting messages go out under the entity's own lock, and the gap is recorded.
+pub async fn ended_wait_delivers_in_order_and_records_the_gap(store: &Arc<dyn Store>) {
     let reorder = ordered("reorder", Mode::Reorder, |_| {});
     for number in [1, 5, 3] {
         send(&**store, "e", number, &reorder, at(0)).await;
     }
-    assert_eq!(take(&**store, "reorder", at(0)).await, [1]);
-    let ended = async |now| store.end_waits(at(now)).await.expect("waits can be ended");
-    assert_eq!(ended(i64::from(WAIT) - 1).await, WaitsEnded::default());
-    let wait = |number, gap| WaitEnded {
-        key: key("reorder", "e"),
+    assert_eq!(receive_and_acknowledge(&**store, "reorder", at(0)).await, [1]);
+    assert_eq!(end_waits(&**store, i64::from(WAIT) - 1).await, WaitsEnded::default());
+    let ended = [3, 5].map(|number| WaitEnded {
+        key: entity_key("reorder", "e"),
         destination: Some("acme/bot:reorder".into()),
         number,
-        gap,
-    };
-    let both = WaitsEnded { ended: vec![wait(3, 1), wait(5, 1)], is_partial: false };
-    assert_eq!(ended(i64::from(WAIT)).await, both);
-    assert_eq!(drain(&**store, "reorder", at(31)).await, [3, 5]);
-    assert_eq!(word(&send(&**store, "e", 4, &reorder, at(32)).await), "out_of_order", "it was given up");
-    let state = state(&**store, "reorder", "e", at(32)).await.expect("it is known");
+        gap: 1,
+    });
+    let both = WaitsEnded { ended: ended.to_vec(), is_partial: false };
+    assert_eq!(end_waits(&**store, i64::from(WAIT)).await, both);
+    assert_eq!(acknowledge_all(&**store, "reorder", at(31)).await, [3, 5]);
+    assert_eq!(
+        verdict_name(&send(&**store, "e", 4, &reorder, at(32)).await),
+        "out_of_order",
+        "it was given up"
+    );
+    let state = read_state(&**store, "reorder", "e", at(32)).await.expect("it is known");
     assert_eq!((state.last, state.gaps.missing()), (5, 2));
-    assert_eq!(ended(99).await, WaitsEnded::default());
+    assert_eq!(end_waits(&**store, 99).await, WaitsEnded::default());
 }
 
-/// ORD-3: of more entities than are looked at in one go, whoever ends waits is told that there are more.
-pub async fn waits_end_however_many_entities_have_them(store: &Arc<dyn Store>) {
+async fn end_waits(store: &dyn Store, now: i64) -> WaitsEnded {
+    store.end_waits(at(now)).await.expect("waits can be ended")
+}
+
+/// ORD-3: if more entities have waits than one call visits, the call reports that there are more.
+pub async fn waits_end_for_any_number_of_entities(store: &Arc<dyn Store>) {
     const ENTITIES: usize = bounds::SWEEP_ROWS_MAX + 1;
     let reorder = [ordered("reorder", Mode::Reorder, |_| {})];
-    let of = |number| (0..ENTITIES).map(move |it| (format!("e{it}"), number));
-    let all: Vec<_> = of(1).chain(of(3)).collect();
+    let first = (0..ENTITIES).map(|entity| (format!("e{entity}"), 1));
+    let ahead = (0..ENTITIES).map(|entity| (format!("e{entity}"), 3));
+    let all: Vec<_> = first.chain(ahead).collect();
     for some in all.chunks(bounds::COMMIT_MESSAGES_MAX) {
-        let batch =
-            some.iter().map(|(it, number)| numbered(&id_of(it, *number), it, *number, &reorder, at(0)));
+        let batch = some
+            .iter()
+            .map(|(entity, number)| numbered(&id_of(entity, *number), entity, *number, &reorder, at(0)));
         settle(&**store, batch.collect(), at(0)).await;
     }
-    let (mut rounds, mut let_go) = (0, HashSet::new());
+    let (mut rounds, mut freed) = (0, HashSet::new());
     loop {
         let WaitsEnded { ended, is_partial } = store.end_waits(at(99)).await.expect("waits can be ended");
         rounds += 1;
-        for it in ended {
-            assert_eq!((it.destination.as_deref(), it.number, it.gap), (Some("acme/bot:reorder"), 3, 1));
-            assert!(let_go.insert(it.key), "each once");
+        for wait in ended {
+            assert_eq!(
+                (wait.destination.as_deref(), wait.number, wait.gap),
+                (Some("acme/bot:reorder"), 3, 1)
+            );
+            assert!(freed.insert(wait.key), "each once");
         }
         if !is_partial {
             break;
         }
     }
-    assert!(rounds > 1 && let_go.len() == ENTITIES, "{} in {rounds} rounds", let_go.len());
+    assert!(rounds > 1 && freed.len() == ENTITIES, "{} in {rounds} rounds", freed.len());
 }
 
 /// ORD-3
@@ -280,15 +311,15 @@ pub async fn one_message_of_an_entity_is_handed_out_at_a_time(store: &Arc<dyn St
     let first = receive(&**store, "strict", 30, at(0)).await;
     assert_eq!(numbers(&first), [1, 1], "one of each entity");
     assert!(receive(&**store, "strict", 30, at(1)).await.is_empty());
-    let e = first.iter().find(|it| it.message.id.as_str() == "e-1").expect("it was handed out");
-    // Given back for later: nobody overtakes it.
+    let e = first.iter().find(|delivery| delivery.message.id.as_str() == "e-1").expect("it was handed out");
+    // The message is released with a delay, and no later message overtakes it.
     let back = Report::given_back(receipt(e), at(20), None);
     store.finish(&queue("strict"), vec![back], "acme/bot", at(1)).await.expect("it can be given back");
     assert!(receive(&**store, "strict", 30, at(2)).await.is_empty());
     let again = receive(&**store, "strict", 30, at(20)).await;
     assert_eq!((numbers(&again), again[0].delivery_id), (vec![1], e.delivery_id), "the same one again");
     acknowledge(&**store, &queue("strict"), vec![receipt(&again[0])]).await.expect("it is acknowledged");
-    // A lease that lapses hands out the same one, too.
+    // A lapsed lease makes the same message visible again.
     let second = receive(&**store, "strict", 5, at(21)).await;
     assert_eq!(numbers(&second), [2]);
     assert!(receive(&**store, "strict", 5, at(22)).await.is_empty());
@@ -296,11 +327,11 @@ pub async fn one_message_of_an_entity_is_handed_out_at_a_time(store: &Arc<dyn St
     assert_eq!((numbers(&lapsed), lapsed[0].attempt), (vec![2], 2));
     acknowledge(&**store, &queue("strict"), vec![receipt(&lapsed[0])]).await.expect("it is acknowledged");
     let third = receive(&**store, "strict", 30, at(60)).await;
-    assert_eq!(third.iter().filter(|it| it.message.id.as_str() == "e-3").count(), 1);
+    assert_eq!(third.iter().filter(|delivery| delivery.message.id.as_str() == "e-3").count(), 1);
 }
 
-/// Hands a delivery out until it is a dead letter.
-pub(super) async fn exhaust(store: &dyn Store, name: &str, number: i64, now: Timestamp) -> Serial {
+/// Receives a delivery until it is a dead letter.
+pub(super) async fn exhaust_receives(store: &dyn Store, name: &str, number: i64, now: Timestamp) -> Serial {
     let mut delivery = None;
     for _ in 0..RECEIVES_MAX {
         let received = receive(store, name, 0, now).await;
@@ -310,50 +341,51 @@ pub(super) async fn exhaust(store: &dyn Store, name: &str, number: i64, now: Tim
     eventually("a dead letter", async || {
         store.sweep(now).await.expect("the store sweeps");
         let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
-        letters.iter().any(|it| Some(it.letter.delivery.id) == delivery).then_some(())
+        letters.iter().any(|dead_letter| Some(dead_letter.letter.delivery.id) == delivery).then_some(())
     })
     .await;
     delivery.expect("it was handed out")
 }
 
-/// ORD-7: later ones go on.
-pub async fn a_message_that_fails_for_good_lets_later_ones_go_on(store: &Arc<dyn Store>) {
+/// ORD-7: on a route with `continue`, later messages go on.
+pub async fn later_messages_continue_after_a_final_failure(store: &Arc<dyn Store>) {
     let strict = strict();
     for number in 1..=2 {
         send(&**store, "e", number, &strict, at(0)).await;
     }
-    exhaust(&**store, "strict", 1, at(0)).await;
-    assert_eq!(drain(&**store, "strict", at(1)).await, [2]);
+    exhaust_receives(&**store, "strict", 1, at(0)).await;
+    assert_eq!(acknowledge_all(&**store, "strict", at(1)).await, [2]);
 }
 
-/// ORD-7: later ones queue behind it, and go on in order once it is mended or skipped.
-pub async fn an_entity_is_parked_behind_what_failed_until_it_is_mended(store: &Arc<dyn Store>) {
+/// ORD-7: later messages queue behind the failed one, and go on in order once it is fixed or skipped.
+pub async fn entity_is_parked_until_the_failure_is_fixed(store: &Arc<dyn Store>) {
     let parking = parking();
     for number in 1..=3 {
         send(&**store, "e", number, &parking, at(0)).await;
     }
     send(&**store, "f", 1, &parking, at(0)).await;
     let free = receive(&**store, "parking", 30, at(0)).await;
-    let f: Vec<_> = free.iter().filter(|it| it.message.id.as_str() == "f-1").map(receipt).collect();
+    let f: Vec<_> =
+        free.iter().filter(|delivery| delivery.message.id.as_str() == "f-1").map(receipt).collect();
     acknowledge(&**store, &queue("parking"), f).await.expect("another entity goes on");
     let dead = exhaust_from(&**store, "parking", &free, at(31)).await;
     assert!(receive(&**store, "parking", 30, at(40)).await.is_empty());
-    assert_eq!(word(&send(&**store, "e", 4, &parking, at(41)).await), "parked");
+    assert_eq!(verdict_name(&send(&**store, "e", 4, &parking, at(41)).await), "parked");
     assert!(receive(&**store, "parking", 30, at(42)).await.is_empty(), "they queue behind it");
-    let known = state(&**store, "parking", "e", at(42)).await.expect("it is known");
+    let known = read_state(&**store, "parking", "e", at(42)).await.expect("it is known");
     assert_eq!((known.parked_at(), known.last), (Some(1), 4));
     let later = at(42 + 2 * i64::from(TTL));
     store.sweep(later).await.expect("the store sweeps");
-    assert!(state(&**store, "parking", "e", later).await.is_some(), "what is parked is not forgotten");
+    assert!(read_state(&**store, "parking", "e", later).await.is_some(), "a parked entity is not forgotten");
 
-    let redriven = store.redrive("acme", vec![dead], act("mended", at(43))).await.expect("it is redriven");
+    let redriven = store.redrive("acme", vec![dead], act("fixed", at(43))).await.expect("it is redriven");
     assert_eq!(redriven.back, [dead]);
-    assert_eq!(drain(&**store, "parking", at(43)).await, [1, 2, 3, 4]);
-    let known = state(&**store, "parking", "e", at(44)).await.expect("it is known");
+    assert_eq!(acknowledge_all(&**store, "parking", at(43)).await, [1, 2, 3, 4]);
+    let known = read_state(&**store, "parking", "e", at(44)).await.expect("it is known");
     assert_eq!(known.parked_at(), None);
 }
 
-/// The same, of a delivery that is out already; says which it was.
+/// Does the same for a delivery that is leased already, and returns its id.
 async fn exhaust_from(store: &dyn Store, name: &str, out: &[Received], now: Timestamp) -> Serial {
     let delivery = out[0].delivery_id;
     for _ in 1..RECEIVES_MAX {
@@ -367,34 +399,35 @@ async fn exhaust_from(store: &dyn Store, name: &str, out: &[Received], now: Time
     delivery
 }
 
-/// ORD-7: a person may go on without it, on the record.
-pub async fn what_is_parked_is_skipped_on_the_record(store: &Arc<dyn Store>) {
+/// ORD-7: a person may skip the failed message, and the audit log says so.
+pub async fn skip_of_a_failed_message_is_audited(store: &Arc<dyn Store>) {
     let parking = parking();
     for number in 1..=2 {
         send(&**store, "e", number, &parking, at(0)).await;
     }
-    exhaust(&**store, "parking", 1, at(0)).await;
-    let of = key("parking", "e");
+    exhaust_receives(&**store, "parking", 1, at(0)).await;
+    let of = entity_key("parking", "e");
     let skipped = store.skip_parked(&of, 2, act("no", at(1))).await.expect("it can be asked");
     assert_eq!(skipped, Some(Err(NotParked)));
-    let unknown = store.skip_parked(&key("parking", "nobody"), 1, act("no", at(1))).await;
+    let unknown = store.skip_parked(&entity_key("parking", "nobody"), 1, act("no", at(1))).await;
     assert_eq!(unknown.expect("it can be asked"), None);
     assert!(receive(&**store, "parking", 30, at(1)).await.is_empty());
     let skipped = store.skip_parked(&of, 1, act("it is of no use", at(1))).await.expect("it is skipped");
-    assert_eq!(skipped.and_then(Result::ok).map(|it| it.parked_at()), Some(None));
-    assert_eq!(drain(&**store, "parking", at(2)).await, [2]);
+    assert_eq!(skipped.and_then(Result::ok).map(|state| state.parked_at()), Some(None));
+    assert_eq!(acknowledge_all(&**store, "parking", at(2)).await, [2]);
     let audit = store.audit(Serial(0), 10).await.expect("the record can be read");
     let entry = audit.last().expect("it is on the record");
     assert_eq!((entry.action.as_str(), entry.act.why.as_str()), ("entity.skip", "it is of no use"));
 }
 
-/// ORD-7: work that is reported on parks when it is refused for good, and goes on when a person settles it.
-pub async fn refused_work_parks_and_a_settled_claim_lets_it_go_on(store: &Arc<dyn Store>) {
+/// ORD-7: tracked work parks its entity when it is refused for good. The entity goes on when a person settles
+/// the claim.
+pub async fn refused_work_parks_until_its_claim_is_settled(store: &Arc<dyn Store>) {
     let route = parking().route.clone();
     let tracked = Processing { kind: ProcessingKind::Tracked, ..Processing::default() };
     let route = Arc::new(BoundRoute::new(Route { processing: tracked, ..route }));
     for number in 1..=2 {
-        assert_eq!(word(&send(&**store, "e", number, &route, at(0)).await), "queued");
+        assert_eq!(verdict_name(&send(&**store, "e", number, &route, at(0)).await), "queued");
     }
     let first = receive(&**store, "parking", 30, at(0)).await;
     assert_eq!(numbers(&first), [1]);
@@ -409,41 +442,36 @@ pub async fn refused_work_parks_and_a_settled_claim_lets_it_go_on(store: &Arc<dy
     assert!(receive(&**store, "parking", 30, at(2)).await.is_empty());
     let settled = store.settle_claim("acme", first[0].delivery_id, None, act("seen to", at(3))).await;
     assert!(settled.expect("it can be settled").is_some());
-    assert_eq!(drain(&**store, "parking", at(4)).await, [2]);
+    assert_eq!(acknowledge_all(&**store, "parking", at(4)).await, [2]);
 }
 
-/// ORD-2, ORD-5: a closed entity keeps a mark for its time, and is then forgotten.
-pub async fn an_entity_is_closed_by_its_completion_and_forgotten_after_its_time(store: &Arc<dyn Store>) {
+/// ORD-2, ORD-5: a closed entity leaves a mark until its time to live ends.
+pub async fn completed_entity_is_closed_until_its_time_to_live_ends(store: &Arc<dyn Store>) {
     let strict = strict();
     send(&**store, "e", 1, &strict, at(0)).await;
     let closing = numbered("e-2", "e", 2, &[Arc::clone(&strict)], at(1));
     let name = "close".parse().expect("a name");
     let closing = placed(Intake { message: Message { name, ..closing.message }, ..closing });
-    assert_eq!(word(&settle(&**store, vec![closing], at(1)).await[0]), "queued");
-    let known = state(&**store, "strict", "e", at(1)).await.expect("a mark is left");
+    assert_eq!(verdict_name(&settle(&**store, vec![closing], at(1)).await[0]), "queued");
+    let known = read_state(&**store, "strict", "e", at(1)).await.expect("a mark is left");
     assert!(known.closed);
-    assert_eq!(word(&send_as(&**store, "late", "e", 1, &strict, at(2)).await), "entity_closed");
+    assert_eq!(verdict_name(&send_as(&**store, "late", "e", 1, &strict, at(2)).await), "entity_closed");
     let over = at(1 + i64::from(TTL));
-    assert!(state(&**store, "strict", "e", over).await.is_none());
+    assert!(read_state(&**store, "strict", "e", over).await.is_none());
     let swept = store.sweep(over).await.expect("the store sweeps");
     assert_eq!(swept.entities, 1);
-    assert_eq!(word(&send_as(&**store, "anew", "e", 1, &strict, over).await), "queued");
+    assert_eq!(verdict_name(&send_as(&**store, "anew", "e", 1, &strict, over).await), "queued");
 }
 
-/// PIP-13, ORD-3: each subscription judges by its own rules, and none refuses the event for the others.
-pub async fn a_late_event_is_a_dead_letter_where_it_is_refused_and_delivered_elsewhere(
-    store: &Arc<dyn Store>,
-) {
-    let subscribed = |name, mode| {
-        let publisher: Option<ServiceName> = "acme/billing".parse().ok();
-        let route = ordered(name, mode, |_| {}).route.clone();
-        Arc::new(BoundRoute::new(Route { events_of: publisher, ..route }))
-    };
-    let routes = [subscribed("strict", Mode::Strict), subscribed("lenient", Mode::Lenient)];
+/// PIP-13, ORD-3: each subscription judges by its own rules. If one of them refuses the event, the others
+/// still get it.
+pub async fn late_event_is_a_dead_letter_only_where_refused(store: &Arc<dyn Store>) {
+    let routes = [subscription("strict", Mode::Strict), subscription("lenient", Mode::Lenient)];
     let event = |number: i64| {
-        let it = event_intake(&id_of("e", number), &routes[0], at(0));
+        let intake = event_intake(&id_of("e", number), &routes[0], at(0));
         let payload = Bytes::from(format!(r#"{{"order":"e","number":{number}}}"#));
-        placed(Intake { message: Message { payload, ..it.message }, destinations: routes.to_vec(), ..it })
+        let message = Message { payload, ..intake.message };
+        placed(Intake { message, destinations: routes.to_vec(), ..intake })
     };
     let settled = settle(&**store, vec![event(2), event(1)], at(0)).await;
     let Outcome::Buried { delivery, reason: DeadReason::OutOfOrder } = settled[1].outcomes[0] else {
@@ -451,62 +479,72 @@ pub async fn a_late_event_is_a_dead_letter_where_it_is_refused_and_delivered_els
     };
     assert!(matches!(settled[1].outcomes[1], Outcome::Queued { .. }));
     assert_eq!(settled[1].ordered.len(), 2);
-    assert_eq!(take(&**store, "lenient", at(0)).await, [2, 1]);
-    assert_eq!(take(&**store, "strict", at(0)).await, [2]);
+    assert_eq!(receive_and_acknowledge(&**store, "lenient", at(0)).await, [2, 1]);
+    assert_eq!(receive_and_acknowledge(&**store, "strict", at(0)).await, [2]);
     let letter = store.dead_letter("acme", delivery).await.expect("it can be read").expect("it is there");
     assert_eq!(letter.letter.reason, DeadReason::OutOfOrder);
     let again = settle(&**store, vec![event(1)], at(1)).await;
-    assert!(again[0].outcomes.iter().all(|it| matches!(it, Outcome::Duplicate { .. })), "{again:?}");
+    assert!(
+        again[0].outcomes.iter().all(|outcome| matches!(outcome, Outcome::Duplicate { .. })),
+        "{again:?}"
+    );
     assert_eq!(again[0].message, None);
 }
 
-/// PIP-13, ORD-1: what one subscription looks for and does not find is a dead letter there, and the others have the event.
-pub async fn an_event_whose_number_one_cannot_read_is_a_dead_letter_there_and_delivered_elsewhere(
-    store: &Arc<dyn Store>,
-) {
+/// A subscription of `acme/bot` to the events of `acme/billing`.
+fn subscription(name: &str, mode: Mode) -> Arc<BoundRoute> {
+    let publisher: Option<ServiceName> = "acme/billing".parse().ok();
+    let route = ordered(name, mode, |_| {}).route.clone();
+    Arc::new(BoundRoute::new(Route { events_of: publisher, ..route }))
+}
+
+/// PIP-13, ORD-1: a subscription that cannot read the number gets a dead letter, and the other subscriptions
+/// get the event.
+pub async fn unreadable_event_is_a_dead_letter_only_there(store: &Arc<dyn Store>) {
     let publisher: Option<ServiceName> = "acme/billing".parse().ok();
     let route =
         ordered("strict", Mode::Strict, |order| order.number = Some(pointer("/currency"))).route.clone();
     let strict = Arc::new(BoundRoute::new(Route { events_of: publisher.clone(), ..route }));
     let plain = route_of_subscription(publisher);
-    let it = event_intake("e-1", &strict, at(0));
+    let intake = event_intake("e-1", &strict, at(0));
     let payload = Bytes::from(r#"{"order":"e","number":1,"currency":"EUR"}"#);
-    let destinations = vec![strict, plain];
-    let event = || {
-        let it = it.clone();
-        let message = Message { payload: payload.clone(), ..it.message };
-        placed(Intake { message, destinations: destinations.clone(), ..it })
-    };
-    let settled = settle(&**store, vec![event()], at(0)).await;
+    let message = Message { payload, ..intake.message };
+    let event = placed(Intake { message, destinations: vec![strict, plain], ..intake });
+    let settled = settle(&**store, vec![event.clone()], at(0)).await;
     let Outcome::Buried { delivery, reason: DeadReason::OrderUnreadable } = settled[0].outcomes[0] else {
         panic!("{:?}", settled[0].outcomes)
     };
     assert!(matches!(settled[0].outcomes[1], Outcome::Queued { .. }));
     let letter = store.dead_letter("acme", delivery).await.expect("it can be read").expect("it is there");
     assert_eq!(letter.letter.reason, DeadReason::OrderUnreadable);
-    let again = settle(&**store, vec![event()], at(1)).await;
-    assert!(again[0].outcomes.iter().all(|it| matches!(it, Outcome::Duplicate { .. })), "{again:?}");
+    let again = settle(&**store, vec![event], at(1)).await;
+    assert!(
+        again[0].outcomes.iter().all(|outcome| matches!(outcome, Outcome::Duplicate { .. })),
+        "{again:?}"
+    );
 }
 
-/// A subscription that orders nothing.
+/// A subscription that does not order.
 fn route_of_subscription(events_of: Option<ServiceName>) -> Arc<BoundRoute> {
     let plain = route("plain", ClaimPolicy::Strict { keep_seconds: KEEP_SECONDS }).route.clone();
     Arc::new(BoundRoute::new(Route { events_of, ..plain }))
 }
 
-/// ORD-2: the store's own word, whoever asks: late is told before the message is sent.
-pub async fn foreseeing_moves_no_entity(store: &Arc<dyn Store>) {
+/// ORD-2: the dry run uses the store's own judgement, so it reports a late message before the message is
+/// sent.
+pub async fn dry_run_advances_no_entity(store: &Arc<dyn Store>) {
     let strict = strict();
     send(&**store, "e", 5, &strict, at(0)).await;
     for (number, verdict) in [(6, "queued"), (4, "out_of_order"), (6, "queued")] {
-        let it = numbered("x", "e", number, &[Arc::clone(&strict)], at(1));
-        assert_eq!(word(&store.foresee(it, at(1)).await.expect("it can be foreseen")), verdict);
+        let intake = numbered("x", "e", number, &[Arc::clone(&strict)], at(1));
+        assert_eq!(verdict_name(&store.foresee(intake, at(1)).await.expect("it can be foreseen")), verdict);
     }
-    assert_eq!(state(&**store, "strict", "e", at(1)).await.map(|it| it.last), Some(5));
+    assert_eq!(read_state(&**store, "strict", "e", at(1)).await.map(|state| state.last), Some(5));
 }
 
-/// ORD-4: however short its claims are kept elsewhere.
-pub async fn what_was_applied_is_a_duplicate_for_as_long_as_its_entity_is_known(store: &Arc<dyn Store>) {
+/// ORD-4: an ordered route keeps its claims for the time to live of the entity, although its policy keeps
+/// them for a shorter time.
+pub async fn applied_message_is_a_duplicate_while_its_entity_lives(store: &Arc<dyn Store>) {
     let strict = strict();
     for number in 1..=3 {
         send(&**store, "e", number, &strict, at(0)).await;
@@ -516,12 +554,16 @@ pub async fn what_was_applied_is_a_duplicate_for_as_long_as_its_entity_is_known(
     for now in [later / 2, later] {
         store.sweep(at(now)).await.expect("the store sweeps");
         for number in 1..=3 {
-            assert_eq!(word(&send(&**store, "e", number, &strict, at(now)).await), "duplicate", "{number}");
+            assert_eq!(
+                verdict_name(&send(&**store, "e", number, &strict, at(now)).await),
+                "duplicate",
+                "{number}"
+            );
         }
     }
 }
 
-/// ORD-2: nobody advances from a state that another has advanced from, whichever node it is.
+/// ORD-2: two messages never advance from the same state, on one node or on two.
 pub async fn racing_nodes_never_advance_from_one_state(backend: &dyn Backend) {
     const EACH: i64 = 30;
     let first = backend.open().await;
@@ -532,10 +574,11 @@ pub async fn racing_nodes_never_advance_from_one_state(backend: &dyn Backend) {
         tokio::spawn(async move {
             let mut taken = Vec::new();
             for step in 0..EACH {
-                // All tasks send the same numbers, each under an id of its own: one of each number may be taken.
+                // All tasks send the same numbers, each under an id of its own. The store may accept one
+                // message of each number.
                 let (id, entity) = (format!("{task}-{step}"), format!("e{}", step % 3));
                 let settled = send_as(&*store, &id, &entity, step / 3, &strict, at(0)).await;
-                if word(&settled) == "queued" {
+                if verdict_name(&settled) == "queued" {
                     taken.push((entity, step / 3));
                 }
             }
@@ -551,7 +594,10 @@ pub async fn racing_nodes_never_advance_from_one_state(backend: &dyn Backend) {
     taken.dedup();
     assert_eq!(taken.len(), unique, "two of one number were taken");
     for entity in ["e0", "e1", "e2"] {
-        assert_eq!(state(&*first, "strict", entity, at(0)).await.map(|it| it.last), Some(EACH / 3 - 1));
+        assert_eq!(
+            read_state(&*first, "strict", entity, at(0)).await.map(|state| state.last),
+            Some(EACH / 3 - 1)
+        );
         assert!(taken.contains(&(entity.to_owned(), EACH / 3 - 1)));
     }
     assert_eq!(hand_out_in_race(&first, &second, unique).await, unique);
@@ -561,7 +607,7 @@ pub async fn racing_nodes_never_advance_from_one_state(backend: &dyn Backend) {
     }
 }
 
-/// Hands out everything through two nodes at once; each entity's come one after the other, lowest first.
+/// Receives everything through two nodes at once, and asserts that the numbers of each entity rise.
 async fn hand_out_in_race(first: &Arc<dyn Store>, second: &Arc<dyn Store>, count: usize) -> usize {
     let last: Arc<std::sync::Mutex<std::collections::HashMap<String, i64>>> = Arc::default();
     let total = Arc::new(std::sync::atomic::AtomicUsize::new(0));
@@ -571,9 +617,9 @@ async fn hand_out_in_race(first: &Arc<dyn Store>, second: &Arc<dyn Store>, count
         tokio::spawn(async move {
             while total.load(std::sync::atomic::Ordering::SeqCst) < count {
                 let received = receive(&*store, "strict", 3600, at(1)).await;
-                for it in &received {
+                for delivery in &received {
                     let payload: serde_json::Value =
-                        serde_json::from_slice(&it.message.payload).expect("a payload");
+                        serde_json::from_slice(&delivery.message.payload).expect("a payload");
                     let (entity, number) =
                         (payload["order"].to_string(), payload["number"].as_i64().expect("a number"));
                     let before = last.lock().expect("a lock").insert(entity.clone(), number);
@@ -595,7 +641,7 @@ async fn hand_out_in_race(first: &Arc<dyn Store>, second: &Arc<dyn Store>, count
     total.load(std::sync::atomic::Ordering::SeqCst)
 }
 
-/// ORD-2, ORD-3, ORD-7: states, lanes, waits and parking outlive a restart.
+/// ORD-2, ORD-3, ORD-7: states, ordering keys, waits and parking outlive a restart.
 pub async fn order_outlives_a_restart(backend: &dyn Backend) {
     let store = backend.open().await;
     let (strict, parking) = (strict(), parking());
@@ -607,22 +653,22 @@ pub async fn order_outlives_a_restart(backend: &dyn Backend) {
     for number in [1, 3, 4] {
         send_as(&*store, &format!("r-{number}"), "r", number, &reorder, at(0)).await;
     }
-    let dead = exhaust(&*store, "parking", 1, at(0)).await;
-    assert_eq!(take(&*store, "strict", at(0)).await, [1]);
+    let dead = exhaust_receives(&*store, "parking", 1, at(0)).await;
+    assert_eq!(receive_and_acknowledge(&*store, "strict", at(0)).await, [1]);
     store.close().await;
     drop(store);
 
     let store = backend.open().await;
-    assert_eq!(word(&send_as(&*store, "late", "e", 2, &strict, at(1)).await), "out_of_order");
-    assert_eq!(word(&send(&*store, "e", 2, &strict, at(1)).await), "duplicate");
+    assert_eq!(verdict_name(&send_as(&*store, "late", "e", 2, &strict, at(1)).await), "out_of_order");
+    assert_eq!(verdict_name(&send(&*store, "e", 2, &strict, at(1)).await), "duplicate");
     let second = receive(&*store, "strict", 30, at(1)).await;
     assert_eq!(numbers(&second), [2], "one at a time, lowest first");
-    assert_eq!(take(&*store, "reorder", at(1)).await, [1]);
-    assert!(take(&*store, "reorder", at(1)).await.is_empty(), "they wait still");
-    assert_eq!(word(&send_as(&*store, "r-2", "r", 2, &reorder, at(2)).await), "queued");
-    assert_eq!(drain(&*store, "reorder", at(2)).await, [2, 3, 4]);
+    assert_eq!(receive_and_acknowledge(&*store, "reorder", at(1)).await, [1]);
+    assert!(receive_and_acknowledge(&*store, "reorder", at(1)).await.is_empty(), "they wait still");
+    assert_eq!(verdict_name(&send_as(&*store, "r-2", "r", 2, &reorder, at(2)).await), "queued");
+    assert_eq!(acknowledge_all(&*store, "reorder", at(2)).await, [2, 3, 4]);
     assert!(receive(&*store, "parking", 30, at(2)).await.is_empty(), "it is parked still");
-    store.redrive("acme", vec![dead], act("mended", at(3))).await.expect("it is redriven");
-    assert_eq!(drain(&*store, "parking", at(3)).await, [1, 2, 3]);
+    store.redrive("acme", vec![dead], act("fixed", at(3))).await.expect("it is redriven");
+    assert_eq!(acknowledge_all(&*store, "parking", at(3)).await, [1, 2, 3]);
     store.close().await;
 }

@@ -1,4 +1,4 @@
-//! The control plane: one growing version, and every change with its story (REG-5, REG-16).
+//! The registry in the store: one rising version, and every change with its author and note (REG-5, REG-16).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ async fn apply(store: &dyn Store, changes: &[Change]) {
 }
 
 /// REG-5
-pub async fn changes_are_kept_with_their_story(store: &Arc<dyn Store>) {
+pub async fn changes_are_kept_with_author_and_note(store: &Arc<dyn Store>) {
     assert_eq!(store.load().await.expect("the registry can be read"), (0, vec![]));
     let story = [
         added(1, tenant("first@example.com")),
@@ -58,7 +58,7 @@ pub async fn changes_are_kept_with_their_story(store: &Arc<dyn Store>) {
         store.load().await.expect("the registry can be read"),
         (4, vec![tenant("second@example.com")])
     );
-    // What is gone is known to have been there.
+    // The store still knows that a removed entry was registered.
     for (key, is_known) in [(service("acme/bot").key(), true), (service("acme/bt").key(), false)] {
         assert_eq!(store.was_registered(&key).await.expect("it is asked"), is_known);
     }
@@ -66,8 +66,8 @@ pub async fn changes_are_kept_with_their_story(store: &Arc<dyn Store>) {
     assert_eq!(store.changes_since(0, 10).await.expect("the changelog can be read"), story);
 }
 
-/// REG-16: compare and set.
-pub async fn a_change_based_on_the_past_is_refused(store: &Arc<dyn Store>) {
+/// REG-16: a change applies only to the version that it is based on.
+pub async fn change_of_an_old_version_is_refused(store: &Arc<dyn Store>) {
     apply(&**store, &[added(1, tenant("x"))]).await;
     for version in [1, 3] {
         let refused = store.apply(vec![added(version, service("acme/bot"))]).await;
@@ -78,7 +78,7 @@ pub async fn a_change_based_on_the_past_is_refused(store: &Arc<dyn Store>) {
 }
 
 /// REG-16
-pub async fn of_racing_changes_one_lands(store: &Arc<dyn Store>) {
+pub async fn racing_changes_have_one_winner(store: &Arc<dyn Store>) {
     let racing = (0..8).map(|n| {
         let store = Arc::clone(store);
         tokio::spawn(async move { store.apply(vec![added(1, service(&format!("acme/s{n}")))]).await })
@@ -95,7 +95,7 @@ pub async fn of_racing_changes_one_lands(store: &Arc<dyn Store>) {
 }
 
 /// REG-16
-pub async fn the_difference_since_a_version_is_paged(store: &Arc<dyn Store>) {
+pub async fn changes_since_a_version_are_paged(store: &Arc<dyn Store>) {
     let story: Vec<_> = (1..=7).map(|version| added(version, service(&format!("acme/s{version}")))).collect();
     apply(&**store, &story).await;
     let mut read = Vec::new();
@@ -111,7 +111,7 @@ pub async fn the_difference_since_a_version_is_paged(store: &Arc<dyn Store>) {
     assert_eq!(read, story);
 }
 
-/// A message by a route that asks the registry at every dispatch, permitted by a version.
+/// A message by a route with `acl: always`, permitted by this version of the registry.
 fn asking(id: &str, registry_version: i64) -> Intake {
     let always = Arc::new(BoundRoute::new(Route { acl: Acl::Always, ..pay().route.clone() }));
     let mut intake = intake(id, &always, at(0));
@@ -120,10 +120,10 @@ fn asking(id: &str, registry_version: i64) -> Intake {
 }
 
 /// REG-15
-pub async fn what_hangs_on_the_registry_is_written_only_by_its_version(store: &Arc<dyn Store>) {
+pub async fn message_is_written_only_at_its_registry_version(store: &Arc<dyn Store>) {
     let outcome = async |batch: Vec<Intake>| -> Vec<bool> {
         let settled = settle(&**store, batch, at(0)).await;
-        settled.iter().map(|it| matches!(it.outcomes[..], [Outcome::Queued { .. }])).collect()
+        settled.iter().map(|settlement| matches!(settlement.outcomes[..], [Outcome::Queued { .. }])).collect()
     };
     assert_eq!(outcome(vec![asking("a", 0)]).await, [true]);
     apply(&**store, &[added(1, tenant("x"))]).await;
@@ -133,11 +133,11 @@ pub async fn what_hangs_on_the_registry_is_written_only_by_its_version(store: &A
     let batch = vec![asking("e", 1), intake("f", &notify(), at(0))];
     assert_eq!(outcome(batch).await, [false, true]);
     assert_eq!(outcome(vec![asking("e", 1)]).await, [false]);
-    assert_eq!(outcome(vec![asking("e", 2)]).await, [true], "what was refused left no claim");
+    assert_eq!(outcome(vec![asking("e", 2)]).await, [true], "the refused message left no claim");
     assert_eq!(ids(&receive(&**store, "pay", 30, at(0)).await), ["a", "d", "e"]);
 }
 
-/// REG-15: whoever was told that a change is made finds nothing afterwards that hung on the state before it.
+/// REG-15: once a change is confirmed, no message is written that was permitted by an older version.
 pub async fn no_change_comes_between_a_check_and_its_commit(store: &Arc<dyn Store>) {
     let written_so_far = Arc::new(AtomicUsize::new(0));
     let changing = tokio::spawn({
@@ -145,12 +145,13 @@ pub async fn no_change_comes_between_a_check_and_its_commit(store: &Arc<dyn Stor
         async move {
             let mut seen = Vec::new();
             for version in 1..=25 {
-                // Into the middle of what is written by the version before.
+                // The change comes while the store writes messages of the version before.
                 while written_so_far.load(Ordering::Relaxed) < seen.len() {
                     tokio::task::yield_now().await;
                 }
                 apply(&*store, &[added(version, service(&format!("acme/s{version}")))]).await;
-                // Everything that is written now: whoever pages by number may be kept from the newest for a moment.
+                // This reads everything written so far, newest first. A reader that pages by number may not
+                // see the newest for a moment.
                 seen.push((version, written(&*store).await));
             }
             seen
@@ -161,7 +162,8 @@ pub async fn no_change_comes_between_a_check_and_its_commit(store: &Arc<dyn Stor
         let version = store.version().await.expect("the store answers");
         let batch = (0..4).map(|n| asking(&format!("{sent}-{n}"), version)).collect();
         let settled = settle(&**store, batch, at(0)).await;
-        let is_written = |it: &Settlement| matches!(it.outcomes[..], [Outcome::Queued { .. }]);
+        let is_written =
+            |settlement: &Settlement| matches!(settlement.outcomes[..], [Outcome::Queued { .. }]);
         if settled.iter().any(is_written) {
             written_so_far.fetch_add(1, Ordering::Relaxed);
         }
@@ -176,14 +178,14 @@ pub async fn no_change_comes_between_a_check_and_its_commit(store: &Arc<dyn Stor
     }
 }
 
-/// The ids of all messages of acme, each with the version that permitted it.
+/// Returns the ids of all messages of acme, each with the version that permitted it.
 async fn written(store: &dyn Store) -> HashMap<String, i64> {
     let (mut all, mut before) = (HashMap::new(), Serial(i64::MAX));
     loop {
         let page = store.uses("acme", before, 1000).await.expect("the log is read");
         let Some(oldest) = page.last() else { return all };
         before = oldest.number;
-        all.extend(page.into_iter().map(|it| (it.id.to_string(), it.registry_version)));
+        all.extend(page.into_iter().map(|dispatch| (dispatch.id.to_string(), dispatch.registry_version)));
     }
 }
 
@@ -191,7 +193,7 @@ fn signer() -> SealingKey {
     SealingKey::from_bytes(&[7; 32])
 }
 
-/// The next seal over what a store has written.
+/// Makes the next seal over the changes in the store.
 async fn next_seal(store: &dyn Store, changes: usize) -> Seal {
     let last = store.last_seal().await.expect("the last seal can be read");
     let from = last.as_ref().map_or(0, |seal| seal.last_version);
@@ -201,7 +203,7 @@ async fn next_seal(store: &dyn Store, changes: usize) -> Seal {
 }
 
 /// REG-5
-pub async fn the_log_and_its_chain_are_kept_as_they_were_written(store: &Arc<dyn Store>) {
+pub async fn changelog_and_seals_are_kept_as_written(store: &Arc<dyn Store>) {
     let odd = "na\u{ef}ve \u{2603} \u{1f980} \"quoted\" \\ e\u{301}";
     let mut story: Vec<_> =
         (2..=7).map(|version| added(version, service(&format!("acme/s{version}")))).collect();
@@ -217,7 +219,8 @@ pub async fn the_log_and_its_chain_are_kept_as_they_were_written(store: &Arc<dyn
     assert_eq!(store.seals(0, 10).await.expect("the chain can be read"), seals);
     assert_eq!(store.seals(1, 1).await.expect("the chain can be read"), seals[1..2]);
     assert_eq!(store.last_seal().await.expect("it can be asked for"), seals.pop());
-    let written: Vec<_> = story.iter().map(|it| LoggedChange::of(it).expect("it can be written")).collect();
+    let written: Vec<_> =
+        story.iter().map(|change| LoggedChange::of(change).expect("it can be written")).collect();
     assert_eq!(store.logged_since(0, 10).await.expect("the changelog can be read"), written);
     let evidence: Vec<_> = written.iter().map(LoggedChange::evidence).collect();
     let chain = store.seals(0, 10).await.expect("the chain can be read");
@@ -226,7 +229,7 @@ pub async fn the_log_and_its_chain_are_kept_as_they_were_written(store: &Arc<dyn
 }
 
 /// REG-5
-pub async fn a_seal_follows_the_last_one_or_is_refused(store: &Arc<dyn Store>) {
+pub async fn seal_follows_the_last_or_is_refused(store: &Arc<dyn Store>) {
     let story: Vec<_> = (1..=9).map(|version| added(version, service(&format!("acme/s{version}")))).collect();
     apply(&**store, &story).await;
     let first = next_seal(&**store, 3).await;
@@ -253,7 +256,7 @@ pub async fn a_seal_follows_the_last_one_or_is_refused(store: &Arc<dyn Store>) {
 }
 
 /// REG-5, ENG-7: two sealers never make two chains.
-pub async fn of_racing_seals_one_lands(store: &Arc<dyn Store>) {
+pub async fn racing_seals_have_one_winner(store: &Arc<dyn Store>) {
     apply(&**store, &[added(1, tenant("x"))]).await;
     let seal = next_seal(&**store, 1).await;
     let racing = (0..8).map(|n| {

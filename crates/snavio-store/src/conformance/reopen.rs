@@ -1,7 +1,7 @@
-//! Closing and opening again: everything is kept, and no number is given twice (QUA-1, DLV-3).
+//! Closing and opening again: the store keeps everything, and never gives out a serial twice (QUA-1, DLV-3).
 
 pub use super::ordering::order_outlives_a_restart;
-pub use super::processing::{a_late_worker_is_fenced_over_a_restart, work_outlives_a_restart};
+pub use super::processing::{late_worker_is_fenced_after_a_restart, work_outlives_a_restart};
 use std::sync::Arc;
 
 use snavio_model::bounds;
@@ -56,21 +56,21 @@ async fn fill(store: &dyn Store) {
 pub async fn everything_is_kept(backend: &dyn Backend) {
     let store = backend.open().await;
     fill(&*store).await;
-    let before = told(&*store).await;
+    let before = read_all(&*store).await;
     let store = reopen(backend, store).await;
-    assert_eq!(told(&*store).await, before);
+    assert_eq!(read_all(&*store).await, before);
     if let Anchor::NotBefore(last) = store.anchor() {
         assert_eq!(last, at(9), "time goes on from the last commit");
     }
     let waiting = receive(&*store, "notify", 30, at(10)).await;
     assert_eq!(ids(&waiting), ["waits"]);
     assert_eq!(*waiting[0].message, message("acme/billing", "waits", at(1)));
-    assert!(receive(&*store, "pay", 30, at(100)).await.is_empty(), "what was acknowledged is not there");
+    assert!(receive(&*store, "pay", 30, at(100)).await.is_empty(), "the acknowledged delivery is gone");
     store.close().await;
 }
 
-/// All that can be read, as text.
-async fn told(store: &dyn Store) -> String {
+/// Reads everything that can be read, as text.
+async fn read_all(store: &dyn Store) -> String {
     let registry = store.load().await.expect("the registry can be read");
     let changes = store.changes_since(0, 100).await.expect("the changelog can be read");
     let messages = store.messages("acme", Serial(0), 100).await.expect("messages can be read");
@@ -83,16 +83,16 @@ async fn told(store: &dyn Store) -> String {
 }
 
 /// DLV-3
-pub async fn serials_and_fences_rise(backend: &dyn Backend) {
+pub async fn serials_and_fencing_tokens_rise(backend: &dyn Backend) {
     let mut store = backend.open().await;
     let mut last = (None, Serial(0));
     for round in 0..4 {
         let delivery = queued(settle_one(&*store, &format!("id-{round}"), &notify(), at(0)).await);
         assert!(delivery > last.0, "{delivery:?} after {last:?}");
         let received = receive(&*store, "notify", 0, at(0)).await;
-        let lowest = received.iter().map(|it| it.fence).min().expect("deliveries are there");
+        let lowest = received.iter().map(|delivery| delivery.fence).min().expect("deliveries are there");
         assert!(lowest > last.1, "{lowest:?} after {last:?}");
-        let highest = received.iter().map(|it| it.fence).max().expect("deliveries are there");
+        let highest = received.iter().map(|delivery| delivery.fence).max().expect("deliveries are there");
         last = (delivery, highest);
         store = reopen(backend, store).await;
     }
@@ -100,7 +100,7 @@ pub async fn serials_and_fences_rise(backend: &dyn Backend) {
 }
 
 /// CLM-4, CLM-19
-pub async fn claims_still_hold(backend: &dyn Backend) {
+pub async fn claims_outlive_a_restart(backend: &dyn Backend) {
     let store = backend.open().await;
     settle_one(&*store, "a", &pay(), at(0)).await;
     let store = reopen(backend, store).await;
@@ -112,7 +112,7 @@ pub async fn claims_still_hold(backend: &dyn Backend) {
 }
 
 /// DLV-3
-pub async fn a_receipt_from_before_stands(backend: &dyn Backend) {
+pub async fn receipt_from_before_a_restart_counts(backend: &dyn Backend) {
     let store = backend.open().await;
     for id in ["a", "b"] {
         settle_one(&*store, id, &notify(), at(0)).await;
@@ -132,8 +132,8 @@ pub async fn a_receipt_from_before_stands(backend: &dyn Backend) {
     store.close().await;
 }
 
-/// DLV-2, DLV-3: a restart must not bury what a worker is about to finish.
-pub async fn the_last_attempt_outlives_a_restart(backend: &dyn Backend) {
+/// DLV-2, DLV-3: a restart must not make a dead letter of work that a worker is about to finish.
+pub async fn last_attempt_outlives_a_restart(backend: &dyn Backend) {
     let store = backend.open().await;
     for id in ["a", "b"] {
         settle_one(&*store, id, &notify(), at(0)).await;
@@ -152,8 +152,9 @@ pub async fn the_last_attempt_outlives_a_restart(backend: &dyn Backend) {
     store.close().await;
 }
 
-/// DLV-2: a delivery that was redriven is young again, whatever its number; those behind it are not.
-pub async fn a_redriven_delivery_does_not_keep_its_elders(backend: &dyn Backend) {
+/// DLV-2: the age of a redriven delivery begins anew, although its serial is old. The age of older deliveries
+/// behind it does not.
+pub async fn redriven_delivery_does_not_keep_older_ones(backend: &dyn Backend) {
     let store = backend.open().await;
     settle_one(&*store, "redriven", &notify(), at(0)).await;
     for _ in 0..4 {
@@ -162,11 +163,11 @@ pub async fn a_redriven_delivery_does_not_keep_its_elders(backend: &dyn Backend)
     let dead = eventually("a dead letter", async || {
         store.sweep(at(0)).await.expect("the store sweeps");
         let letters = store.dead_letters("acme", None, Serial(0), 10).await.expect("they can be listed");
-        letters.first().map(|it| it.letter.delivery.id)
+        letters.first().map(|dead_letter| dead_letter.letter.delivery.id)
     })
     .await;
     settle_one(&*store, "elder", &notify(), at(0)).await;
-    store.redrive("acme", vec![dead], act("mended", at(1000))).await.expect("the store redrives");
+    store.redrive("acme", vec![dead], act("fixed", at(1000))).await.expect("the store redrives");
     let store = reopen(backend, store).await;
     let retention = i64::try_from(bounds::QUEUE_RETENTION.as_secs()).expect("two weeks");
     let swept = store.sweep(at(retention)).await.expect("the store sweeps");
@@ -176,13 +177,16 @@ pub async fn a_redriven_delivery_does_not_keep_its_elders(backend: &dyn Backend)
 }
 
 /// MSG-5
-pub async fn an_event_outlives_a_restart(backend: &impl Backend) {
+pub async fn event_outlives_a_restart(backend: &impl Backend) {
     let store = backend.open().await;
     let intake = event_intake("a", &notify(), at(0));
     settle(&*store, vec![intake.clone()], at(0)).await;
     store.close().await;
     let store = backend.open().await;
     let received = receive(&*store, "notify", 30, at(0)).await;
-    assert_eq!(received.iter().map(|it| (*it.message).clone()).collect::<Vec<_>>(), [intake.message]);
+    assert_eq!(
+        received.iter().map(|delivery| (*delivery.message).clone()).collect::<Vec<_>>(),
+        [intake.message]
+    );
     store.close().await;
 }

@@ -1,4 +1,4 @@
-//! The usual cast of the suite: `acme/billing` sends to `acme/bot`, whose routes differ in their claims.
+//! Sample data of the suite: `acme/billing` sends to routes of `acme/bot` with different claim policies.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use snavio_model::time::Timestamp;
 
 use crate::{Act, Received, Report, Store, StoreError};
 
-/// How long a claim of [`pay`] is kept, in seconds.
+/// The retention of a claim of [`pay`], in seconds.
 pub const KEEP_SECONDS: u32 = 300;
-/// How often [`notify`] and [`pay`] hand a delivery out.
+/// The maximum number of receives of a delivery of [`notify`] and [`pay`].
 pub const RECEIVES_MAX: u32 = 3;
 
-/// A point in time.
+/// The time this many seconds after the beginning of a test.
 pub fn at(seconds: i64) -> Timestamp {
     Timestamp(1_794_731_400_000 + seconds * 1000)
 }
@@ -48,12 +48,12 @@ pub fn route(name: &str, claim: ClaimPolicy) -> Arc<BoundRoute> {
     }))
 }
 
-/// A route that claims.
+/// A route with claims.
 pub fn pay() -> Arc<BoundRoute> {
     route("pay", ClaimPolicy::Strict { keep_seconds: KEEP_SECONDS })
 }
 
-/// A route that does not.
+/// A route without claims.
 pub fn notify() -> Arc<BoundRoute> {
     route("notify", ClaimPolicy::None)
 }
@@ -86,32 +86,32 @@ pub fn message(source: &str, id: &str, now: Timestamp) -> Message {
     }
 }
 
-/// An event of `acme/billing` that nobody signed, on its way to a subscription.
+/// An unsigned event of `acme/billing`, for a subscription.
 pub fn event_intake(id: &str, route: &Arc<BoundRoute>, now: Timestamp) -> Intake {
-    let it = intake(id, route, now);
+    let intake = intake(id, route, now);
     let event = EventEnvelope {
         version: "2.1".parse().expect("a version"),
         timestamp: "2019-11-15T09:30:00.5+01:00".to_owned(),
         metadata: Some(r#"{ "userId":"u-1", "é": 1.0 }"#.to_owned()),
     };
     let message = Message {
-        target: it.message.source.clone(),
+        target: intake.message.source.clone(),
         signed_target: "".into(),
         sent_at: "".into(),
         key_version: None,
         signature: "".into(),
         event: Some(Arc::new(event)),
-        ..it.message
+        ..intake.message
     };
-    Intake { message, ..it }
+    Intake { message, ..intake }
 }
 
-/// A message of `acme/billing` on its way by a route.
+/// A message of `acme/billing` for one route.
 pub fn intake(id: &str, route: &Arc<BoundRoute>, now: Timestamp) -> Intake {
     intake_of("acme/billing", id, std::slice::from_ref(route), now)
 }
 
-/// A message on its way by some routes.
+/// A message for some routes.
 pub fn intake_of(source: &str, id: &str, routes: &[Arc<BoundRoute>], now: Timestamp) -> Intake {
     Intake {
         message: message(source, id, now),
@@ -123,7 +123,7 @@ pub fn intake_of(source: &str, id: &str, routes: &[Arc<BoundRoute>], now: Timest
     }
 }
 
-/// Settles a batch.
+/// Settles a batch and waits for the result.
 pub async fn settle(store: &dyn Store, batch: Vec<Intake>, now: Timestamp) -> Vec<Settlement> {
     let (reply, answer) = tokio::sync::oneshot::channel();
     let done = |settled| drop(reply.send(settled));
@@ -131,7 +131,7 @@ pub async fn settle(store: &dyn Store, batch: Vec<Intake>, now: Timestamp) -> Ve
     answer.await.expect("the store answers").expect("the store settles")
 }
 
-/// Settles one message by one route and says what became of it.
+/// Settles one message for one route, and returns its outcome.
 pub async fn settle_one(store: &dyn Store, id: &str, route: &Arc<BoundRoute>, now: Timestamp) -> Outcome {
     settle(store, vec![intake(id, route, now)], now).await[0].outcomes[0]
 }
@@ -142,7 +142,7 @@ pub async fn receive(store: &dyn Store, name: &str, visibility: u64, now: Timest
     store.receive(&queue(name), 10, visibility, now).await.expect("the store hands out")
 }
 
-/// Ends deliveries.
+/// Acknowledges deliveries.
 pub async fn acknowledge(
     store: &dyn Store,
     queue: &QueueKey,
@@ -150,25 +150,25 @@ pub async fn acknowledge(
 ) -> Result<Vec<ReceiptOutcome>, StoreError> {
     let reports = receipts.into_iter().map(Report::done).collect();
     let finished = store.finish(queue, reports, "acme/bot", at(0)).await?;
-    Ok(finished.into_iter().map(|it| it.outcome).collect())
+    Ok(finished.into_iter().map(|finished| finished.outcome).collect())
 }
 
 /// The ids of the messages received.
 pub fn ids(received: &[Received]) -> Vec<&str> {
-    received.iter().map(|it| it.message.id.as_str()).collect()
+    received.iter().map(|delivery| delivery.message.id.as_str()).collect()
 }
 
-/// What ends a delivery.
+/// The receipt that ends a delivery.
 pub fn receipt(received: &Received) -> Receipt {
     Receipt { delivery_id: received.delivery_id, fence: received.fence }
 }
 
-/// Something that somebody does.
+/// An act of a client, with this note.
 pub fn act(why: &str, now: Timestamp) -> Act {
     Act { who: "acme/bot (client)".to_owned(), why: why.to_owned(), at: now }
 }
 
-/// Whether it was queued, and as which delivery.
+/// Returns the delivery id if the message was queued.
 pub fn queued(outcome: Outcome) -> Option<Serial> {
     match outcome {
         Outcome::Queued { delivery } => Some(delivery),

@@ -1,4 +1,4 @@
-//! Settling: a message comes out of its queue as it came in (PIP-4, PIP-5, DLV-3).
+//! Settling: a message comes out of its queue as it was sent (PIP-4, PIP-5, DLV-3).
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub async fn what_is_settled_is_delivered_as_it_came(store: &Arc<dyn Store>) {
     assert_eq!((received[0].attempt, received[0].queued_at, received[0].visible_at), (1, at(0), at(35)));
 }
 
-/// DLV-2: a queue hands out in the order in which its messages were settled.
+/// DLV-2: a queue delivers its messages in the order in which they were settled.
 pub async fn queues_keep_the_order_of_settling(store: &Arc<dyn Store>) {
     let mut sent = Vec::new();
     for batch in 0..6 {
@@ -42,7 +42,7 @@ pub async fn queues_keep_the_order_of_settling(store: &Arc<dyn Store>) {
 }
 
 /// PIP-5
-pub async fn an_empty_batch_settles_nothing(store: &Arc<dyn Store>) {
+pub async fn empty_batch_settles_nothing(store: &Arc<dyn Store>) {
     assert!(settle(&**store, Vec::new(), at(0)).await.is_empty());
     assert!(receive(&**store, "notify", 30, at(0)).await.is_empty());
 }
@@ -60,8 +60,9 @@ pub async fn serials_rise(store: &Arc<dyn Store>) {
     }
 }
 
-/// MSG-12: what one engine holds another may not, and its neighbours are none the worse for it.
-pub async fn what_the_engine_cannot_hold_fails_alone(store: &Arc<dyn Store>) {
+/// MSG-12: an engine may be unable to store a message that another engine stores. The other messages of the
+/// batch are settled.
+pub async fn message_that_the_engine_cannot_store_fails_alone(store: &Arc<dyn Store>) {
     const IDS: [&str; 7] = ["a", "b\0c", "d", "e", "\0", "f", "g"];
     let is_odd = |id: &str| id.contains('\0');
     for now in 0..2 {
@@ -85,8 +86,8 @@ pub async fn what_the_engine_cannot_hold_fails_alone(store: &Arc<dyn Store>) {
     assert_eq!(good, ["a", "d", "e", "f", "g"]);
 }
 
-/// PIP-4, ENG-1: who sent it may be gone before it is settled.
-pub async fn a_batch_that_nobody_waits_for_is_settled_whole(store: &Arc<dyn Store>) {
+/// PIP-4, ENG-1: the sender may hang up before its message is settled.
+pub async fn abandoned_batch_is_settled_whole(store: &Arc<dyn Store>) {
     let batch = |id: &str| {
         let routes = [notify(), pay()];
         (0..5).map(|n| intake_of("acme/billing", &format!("{id}-{n}"), &routes, at(0))).collect::<Vec<_>>()
@@ -94,9 +95,9 @@ pub async fn a_batch_that_nobody_waits_for_is_settled_whole(store: &Arc<dyn Stor
     for round in 0..10 {
         let id = format!("id-{round}");
         give_up_after(round % 3, settle(&**store, batch(&id), at(0))).await;
-        // After it, or in its place: five of each either way.
+        // The second batch settles after the first, or instead of it. Either way there are five of each.
         let again = settle(&**store, batch(&id), at(0)).await;
-        let fresh = again.iter().filter(|it| queued(it.outcomes[1]).is_some()).count();
+        let fresh = again.iter().filter(|settlement| queued(settlement.outcomes[1]).is_some()).count();
         assert!(fresh == 0 || fresh == 5, "half a batch was there: {again:?}");
     }
     let depth =

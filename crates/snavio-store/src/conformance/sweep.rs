@@ -1,4 +1,5 @@
-//! Sweeping: what is over goes, in bounded steps, and the store does not grow without end (CLM-19, TEL-4).
+//! The expiry sweep deletes expired records in bounded steps, so that the store does not grow without end
+//! (CLM-19, TEL-4).
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ pub(super) async fn sweep(store: &dyn Store, now: i64) -> Swept {
 }
 
 /// TEL-4, TEL-1
-pub async fn telemetry_ages_out_and_says_so(store: &Arc<dyn Store>) {
+pub async fn expired_telemetry_is_deleted_and_counted(store: &Arc<dyn Store>) {
     let source = "acme/billing".parse().expect("a service");
     let record = |now| refused(&source, &Subject::default(), &Refusal::new(Reason::AclDeny, ""), at(now));
     let records: Vec<_> = [0, 1, 2, 5_000].into_iter().filter_map(record).collect();
@@ -32,15 +33,18 @@ pub async fn telemetry_ages_out_and_says_so(store: &Arc<dyn Store>) {
     let retention = i64::try_from(bounds::TELEMETRY_RETENTION.as_secs()).expect("two weeks");
     assert_eq!(sweep(&**store, retention).await.telemetry, 0);
     assert_eq!(sweep(&**store, retention + 3).await.telemetry, 3);
-    let told = store.telemetry("acme", Serial(0), 10).await.expect("telemetry can be read");
-    let kinds: Vec<_> = told.iter().map(|it| it.kind.as_str()).collect();
+    let records = store.telemetry("acme", Serial(0), 10).await.expect("telemetry can be read");
+    let kinds: Vec<_> = records.iter().map(|record| record.kind.as_str()).collect();
     assert_eq!(kinds, ["snavio.command.failed", "snavio.telemetry.dropped"]);
-    assert_eq!((&told[1].body["dropped_events"], &told[1].body["reason"]), (&3.into(), &"aged_out".into()));
-    assert_eq!(told[1].body["queue_age_seconds"], retention + 3);
+    assert_eq!(
+        (&records[1].body["dropped_events"], &records[1].body["reason"]),
+        (&3.into(), &"aged_out".into())
+    );
+    assert_eq!(records[1].body["queue_age_seconds"], retention + 3);
 }
 
-/// TEL-1: or one record that was dropped would be told of for ever.
-pub async fn that_telemetry_was_dropped_is_dropped_in_silence(store: &Arc<dyn Store>) {
+/// TEL-1: otherwise one dropped record would be reported for ever.
+pub async fn record_of_dropped_telemetry_expires_silently(store: &Arc<dyn Store>) {
     let source = "acme/billing".parse().expect("a service");
     let record = refused(&source, &Subject::default(), &Refusal::new(Reason::AclDeny, ""), at(0));
     store.record(record.into_iter().collect()).await.expect("it is recorded");
@@ -50,8 +54,8 @@ pub async fn that_telemetry_was_dropped_is_dropped_in_silence(store: &Arc<dyn St
     assert!(store.telemetry("acme", Serial(0), 10).await.expect("telemetry can be read").is_empty());
 }
 
-/// TEL-4: however many tenants there are, and whichever come first.
-pub async fn every_tenants_telemetry_ages_out(store: &Arc<dyn Store>) {
+/// TEL-4: this holds for any number of tenants.
+pub async fn telemetry_of_every_tenant_expires(store: &Arc<dyn Store>) {
     const TENANTS: usize = bounds::SWEEP_ROWS_MAX + 50;
     let record = |n| {
         let source = format!("tenant-{n}/billing").parse().expect("a service");

@@ -1,4 +1,4 @@
-//! The embedded store, whose file is changed beside it. SQLite keeps any value in any column.
+//! The embedded store. The tests change its file directly; SQLite accepts any value in any column.
 
 use snavio_model::id::Serial;
 use snavio_store::conformance::samples::{
@@ -9,7 +9,7 @@ use snavio_store::{Journal, Ledger, Queue, Store, StoreError};
 
 use crate::Damaged;
 
-/// A text that is none.
+/// SQL for a text that is not valid UTF-8.
 const NO_TEXT: &str = "CAST(x'ff61' AS TEXT)";
 
 struct Embedded {
@@ -42,7 +42,7 @@ impl Damaged for Embedded {
     }
 }
 
-/// Every column of a message, and a value that only damage could have put there.
+/// Every column of a message, each with a value that only damage can have put there.
 const OTHER_MESSAGE: [&str; 23] = [
     "id = 'id-other'",
     "source = 'acme/other'",
@@ -71,21 +71,21 @@ const OTHER_MESSAGE: [&str; 23] = [
 
 /// QUA-1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_message_is_never_read_back_whichever_column_changed() {
+async fn changed_message_is_never_read_back() {
     for change in OTHER_MESSAGE {
-        crate::a_changed_message_is_never_read_back(&Embedded::new(), change).await;
+        crate::check_changed_message(&Embedded::new(), change).await;
     }
 }
 
 /// QUA-1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_moved_to_another_tenant_is_shown_to_neither() {
-    crate::a_message_moved_to_another_tenant_is_shown_to_neither(&Embedded::new()).await;
+async fn message_moved_to_another_tenant_is_hidden() {
+    crate::check_message_moved_to_another_tenant(&Embedded::new()).await;
 }
 
 /// QUA-1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_delivery_of_a_damaged_message_ends_as_a_dead_letter_that_says_so() {
+async fn delivery_of_a_damaged_message_becomes_a_dead_letter() {
     let damaged = Embedded::new();
     let store = &damaged.store;
     let delivery = queued(settle_one(store, "a", &notify(), at(0)).await).unwrap();
@@ -97,19 +97,19 @@ async fn a_delivery_of_a_damaged_message_ends_as_a_dead_letter_that_says_so() {
     for _ in 0..=RECEIVES_MAX {
         receive(store, "notify", 0, at(2)).await;
     }
-    // A commit after theirs: what was ended is a dead letter by now.
+    // This commit comes after those of the ended deliveries, so their dead letters exist now.
     settle_one(store, "c", &pay(), at(3)).await;
     let shown = store.dead_letter("acme", delivery).await;
     assert!(matches!(shown, Err(StoreError::Damaged { what: "message", .. })), "{shown:?}");
     let listed = store.dead_letters("acme", Some(&queue("dead")), Serial(0), 10).await.unwrap();
-    let listed: Vec<_> = listed.iter().map(|it| it.message_id.as_str()).collect();
+    let listed: Vec<_> = listed.iter().map(|dead_letter| dead_letter.message_id.as_str()).collect();
     assert_eq!(listed, ["b"], "and does not hide the others");
     store.close().await;
 }
 
 /// QUA-1, CLM-4
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_claim_decides_nothing_and_its_neighbours_are_settled() {
+async fn changed_claim_decides_nothing() {
     for change in [
         "source = 'acme/other'",
         "source = 'not a name'",
@@ -119,13 +119,13 @@ async fn a_changed_claim_decides_nothing_and_its_neighbours_are_settled() {
         "expires_at = 0",
         "check_value = check_value + 1",
     ] {
-        crate::a_changed_claim_decides_nothing(&Embedded::new(), change).await;
+        crate::check_changed_claim(&Embedded::new(), change).await;
     }
 }
 
 /// QUA-1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_damaged_delivery_keeps_neither_the_store_nor_its_neighbours() {
+async fn damaged_delivery_does_not_stop_the_store() {
     for change in
         [format!("queue = {NO_TEXT}"), "receives = 1 << 40".to_owned(), "receives_max = -1".to_owned()]
     {
@@ -133,13 +133,17 @@ async fn a_damaged_delivery_keeps_neither_the_store_nor_its_neighbours() {
         let delivery = queued(settle_one(&damaged.store, "a", &notify(), at(0)).await).unwrap();
         settle_one(&damaged.store, "b", &notify(), at(0)).await;
         damaged.flip(&format!("UPDATE delivery SET {change} WHERE id = {delivery}"));
-        // While it runs, the row is not asked: both end, one of them as a dead letter.
+        // A running node does not read the row. Both deliveries end, and one of them becomes a dead letter.
         for _ in 0..RECEIVES_MAX {
             receive(&damaged.store, "notify", 0, at(0)).await;
         }
         assert_eq!(damaged.store.sweep(at(0)).await.unwrap().dead_letters, 2, "{change}");
         let listed = damaged.store.dead_letters("acme", None, Serial(0), 10).await.unwrap();
-        assert_eq!(listed.iter().map(|it| it.message_id.as_str()).collect::<Vec<_>>(), ["b"], "{change}");
+        assert_eq!(
+            listed.iter().map(|dead_letter| dead_letter.message_id.as_str()).collect::<Vec<_>>(),
+            ["b"],
+            "{change}"
+        );
         settle_one(&damaged.store, "c", &notify(), at(1)).await;
         damaged.reopen().await;
         assert_eq!(ids(&receive(&damaged.store, "notify", 30, at(1)).await), ["c"], "{change}");
@@ -149,38 +153,38 @@ async fn a_damaged_delivery_keeps_neither_the_store_nor_its_neighbours() {
 
 /// QUA-1, DLV-5
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_damaged_dead_letter_is_left_out_of_lists_and_redrives() {
+async fn damaged_dead_letter_is_left_out() {
     for change in [
         format!("destination = {NO_TEXT}"),
         format!("reason = {NO_TEXT}"),
         "reason = 'other'".to_owned(),
         "receives = -1".to_owned(),
     ] {
-        crate::a_damaged_dead_letter_is_left_out_of_lists_and_redrives(&Embedded::new(), &change).await;
+        crate::check_damaged_dead_letter(&Embedded::new(), &change).await;
     }
 }
 
 /// QUA-1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_page_goes_on_behind_what_is_damaged() {
-    crate::a_page_goes_on_behind_what_is_damaged(&Embedded::new()).await;
+async fn page_continues_past_damaged_messages() {
+    crate::check_page_past_damage(&Embedded::new()).await;
 }
 
 /// QUA-1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_audit_entry_is_never_read_back_whichever_column_changed() {
+async fn changed_audit_entry_is_never_read_back() {
     let text = |column: &str| [format!("{column} = 'other'"), format!("{column} = {NO_TEXT}")];
     let texts = ["who", "why", "action", "object", "outcome"].into_iter().flat_map(text);
     let numbers =
         ["at = at + 1", "check_value = check_value + 1", "check_value = 1 << 40"].map(str::to_owned);
     for change in texts.chain(numbers) {
-        crate::a_changed_audit_entry_is_never_read_back(&Embedded::new(), &change).await;
+        crate::check_changed_audit_entry(&Embedded::new(), &change).await;
     }
 }
 
 /// QUA-1, ENG-2
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_integrity_check_reads_all_evidence_and_a_restore_says_what_is_missing() {
+async fn integrity_check_and_restore_report_all_damage() {
     let damaged = Embedded::new();
     let folder = damaged.folder.path();
     settle_one(&damaged.store, "a", &pay(), at(0)).await;
@@ -191,8 +195,8 @@ async fn the_integrity_check_reads_all_evidence_and_a_restore_says_what_is_missi
     damaged.flip("UPDATE audit SET who = 'nobody'");
     let found = check_integrity(folder).unwrap();
     assert_eq!(found.len(), 3, "{found:?}");
-    for what in ["message", "claim a", "audit entry"] {
-        assert!(found.iter().any(|it| it.starts_with(what)), "{what}: {found:?}");
+    for kind in ["message", "claim a", "audit entry"] {
+        assert!(found.iter().any(|fault| fault.starts_with(kind)), "{kind}: {found:?}");
     }
     damaged.flip("DELETE FROM known_id");
     let found = check_integrity(folder).unwrap();
@@ -206,42 +210,42 @@ async fn the_integrity_check_reads_all_evidence_and_a_restore_says_what_is_missi
 
 /// QUA-1, CLM-18
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_hold_lets_nothing_go_whichever_column_changed() {
+async fn changed_hold_lets_nothing_be_deleted() {
     for change in crate::OTHER_HOLD {
-        crate::a_changed_hold_lets_nothing_go(&Embedded::new(), change).await;
+        crate::check_changed_hold(&Embedded::new(), change).await;
     }
 }
 
 /// QUA-1, CLM-18
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_message_is_not_called_erased() {
-    crate::a_changed_message_is_not_called_erased(&Embedded::new()).await;
+async fn changed_message_is_not_marked_erased() {
+    crate::check_erasure_of_changed_message(&Embedded::new()).await;
 }
 
 /// QUA-1, CLM-1, CLM-8
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_claim_elsewhere_keeps_its_id() {
-    crate::a_changed_claim_elsewhere_keeps_its_id(&Embedded::new()).await;
+async fn changed_claim_at_another_destination_keeps_its_id() {
+    crate::check_changed_claim_at_another_destination(&Embedded::new()).await;
 }
 
 /// QUA-1, CLM-18
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_claim_keeps_its_answer() {
-    crate::a_changed_claim_keeps_its_answer(&Embedded::new()).await;
+async fn changed_claim_keeps_its_response() {
+    crate::check_response_of_changed_claim(&Embedded::new()).await;
 }
 
 /// QUA-1, ORD-2
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_entity_decides_nothing_and_others_go_on() {
+async fn changed_entity_decides_nothing() {
     for change in crate::OTHER_ENTITY {
-        crate::a_changed_entity_decides_nothing(&Embedded::new(), change).await;
+        crate::check_changed_entity(&Embedded::new(), change).await;
     }
 }
 
 /// QUA-1, ORD-7
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_entity_is_not_written_over_and_not_passed() {
+async fn changed_entity_is_not_overwritten_or_passed() {
     for change in crate::OTHER_ENTITY {
-        crate::a_changed_entity_is_parked_as_it_is(&mut Embedded::new(), change).await;
+        crate::check_parking_of_changed_entity(&mut Embedded::new(), change).await;
     }
 }

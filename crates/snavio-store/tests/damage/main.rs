@@ -1,7 +1,8 @@
-//! QUA-1: a damaged record is noticed when it is read, refused for itself alone, and never a wrong answer.
+//! QUA-1: the store notices a damaged record when it reads it, refuses only that record, and never returns a
+//! wrong answer.
 //!
-//! What must hold is the same on every engine and stands here. Which changes the columns of an engine can suffer, and
-//! how they are made behind its back, stands with the engine.
+//! This file has the requirements, which are the same on every engine. The file of an engine has the changes
+//! that its columns can suffer, and the way to make them in the database directly.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -16,26 +17,26 @@ use snavio_model::name::TenantName;
 use snavio_model::ordering::{EntityKey, Mode, OnFailure};
 use snavio_model::settle::Outcome;
 use snavio_store::conformance::ordering::{numbered, ordered};
-use snavio_store::conformance::processing::{failed, finish, take_up};
+use snavio_store::conformance::processing::{failed_report, finish_one, lease_new};
 use snavio_store::conformance::samples::{
     RECEIVES_MAX, acknowledge, act, at, ids, intake, message, notify, pay, queue, queued, receipt, receive,
     route, settle, settle_one,
 };
 use snavio_store::{NewHold, Redriven, Report, Reset, Store, StoreError};
 
-/// A new store whose rows can be changed behind its back.
+/// A new store. The test can change its rows in the database directly.
 trait Damaged {
     fn store(&self) -> &dyn Store;
 
     /// Changes one row, as a flipped bit would.
     fn flip(&self, change: &str);
 
-    /// Closes it and opens it again.
+    /// Closes the store and opens it again.
     async fn reopen(&mut self);
 }
 
 /// A message with a changed column is not read back, and its neighbour is.
-async fn a_changed_message_is_never_read_back(damaged: &impl Damaged, change: &str) {
+async fn check_changed_message(damaged: &impl Damaged, change: &str) {
     let store = damaged.store();
     settle_one(store, "a", &notify(), at(0)).await;
     settle_one(store, "b", &notify(), at(0)).await;
@@ -44,13 +45,17 @@ async fn a_changed_message_is_never_read_back(damaged: &impl Damaged, change: &s
     assert_eq!(ids(&received), ["b"], "{change}: its neighbour is handed out, itself not");
     assert_eq!(*received[0].message, message("acme/billing", "b", at(0)));
     let messages = store.messages("acme", Serial(0), 10).await.unwrap();
-    assert_eq!(messages.iter().map(|it| it.message.id.as_str()).collect::<Vec<_>>(), ["b"], "{change}");
-    let told = store.telemetry("acme", Serial(0), 10).await.unwrap();
-    assert_eq!(told.len(), 1, "{change}: {told:?}");
+    assert_eq!(
+        messages.iter().map(|logged| logged.message.id.as_str()).collect::<Vec<_>>(),
+        ["b"],
+        "{change}"
+    );
+    let records = store.telemetry("acme", Serial(0), 10).await.unwrap();
+    assert_eq!(records.len(), 1, "{change}: {records:?}");
     store.close().await;
 }
 
-async fn a_message_moved_to_another_tenant_is_shown_to_neither(damaged: &impl Damaged) {
+async fn check_message_moved_to_another_tenant(damaged: &impl Damaged) {
     let store = damaged.store();
     settle_one(store, "a", &notify(), at(0)).await;
     damaged.flip("UPDATE message SET tenant = 'zeta' WHERE id = 'a'");
@@ -61,7 +66,7 @@ async fn a_message_moved_to_another_tenant_is_shown_to_neither(damaged: &impl Da
 }
 
 /// A changed claim decides nothing, and its neighbours in a batch are settled.
-async fn a_changed_claim_decides_nothing(damaged: &impl Damaged, change: &str) {
+async fn check_changed_claim(damaged: &impl Damaged, change: &str) {
     let store = damaged.store();
     settle_one(store, "a", &pay(), at(0)).await;
     damaged.flip(&format!("UPDATE claim SET {change} WHERE id = 'a'"));
@@ -76,7 +81,7 @@ async fn a_changed_claim_decides_nothing(damaged: &impl Damaged, change: &str) {
     store.close().await;
 }
 
-async fn a_damaged_dead_letter_is_left_out_of_lists_and_redrives(damaged: &impl Damaged, change: &str) {
+async fn check_damaged_dead_letter(damaged: &impl Damaged, change: &str) {
     let store = damaged.store();
     let delivery = queued(settle_one(store, "a", &notify(), at(0)).await).unwrap();
     settle_one(store, "b", &notify(), at(0)).await;
@@ -87,20 +92,20 @@ async fn a_damaged_dead_letter_is_left_out_of_lists_and_redrives(damaged: &impl 
     damaged.flip(&format!("UPDATE dead_letter SET {change} WHERE id = {delivery}"));
     for queue in [None, Some(&queue("dead"))] {
         let listed = store.dead_letters("acme", queue, Serial(0), 1).await.unwrap();
-        let listed: Vec<_> = listed.iter().map(|it| it.message_id.as_str()).collect();
+        let listed: Vec<_> = listed.iter().map(|dead_letter| dead_letter.message_id.as_str()).collect();
         assert_eq!(listed, ["b"], "{change}: a page of one is not empty before the end");
     }
     let shown = store.dead_letter("acme", delivery).await;
     assert!(matches!(shown, Err(StoreError::Damaged { what: "dead letter", .. })), "{change}: {shown:?}");
     let all = store.dead_letter_origins(&queue("dead"), Serial(0), 10).await.unwrap();
-    let all = all.into_iter().map(|it| it.id).collect();
-    let redriven = store.redrive("acme", all, act("mended", at(1))).await.unwrap();
+    let all = all.into_iter().map(|origin| origin.id).collect();
+    let redriven = store.redrive("acme", all, act("fixed", at(1))).await.unwrap();
     assert_eq!(redriven.back.len(), 1, "{change}");
     assert_eq!(ids(&receive(store, "notify", 30, at(1)).await), ["b"], "{change}");
     store.close().await;
 }
 
-async fn a_page_goes_on_behind_what_is_damaged(damaged: &impl Damaged) {
+async fn check_page_past_damage(damaged: &impl Damaged) {
     let store = damaged.store();
     for id in ["a", "b", "c"] {
         settle_one(store, id, &notify(), at(0)).await;
@@ -110,32 +115,33 @@ async fn a_page_goes_on_behind_what_is_damaged(damaged: &impl Damaged) {
         damaged.flip(&format!("UPDATE message SET signature = 'other' WHERE id = '{id}'"));
     }
     let messages = store.messages("acme", Serial(0), 1).await.unwrap();
-    assert_eq!(messages.iter().map(|it| it.message.id.as_str()).collect::<Vec<_>>(), ["c"]);
-    let told = store.telemetry("acme", Serial(0), 1).await.unwrap();
-    assert_eq!(told[0].body["command_id"], "c");
+    assert_eq!(messages.iter().map(|logged| logged.message.id.as_str()).collect::<Vec<_>>(), ["c"]);
+    let records = store.telemetry("acme", Serial(0), 1).await.unwrap();
+    assert_eq!(records[0].body["command_id"], "c");
     let asked = store.message("acme", first).await;
     assert!(matches!(asked, Err(StoreError::Damaged { .. })), "it is not as if there were none: {asked:?}");
     let last = messages[0].number;
     assert_eq!(store.message("acme", last).await.unwrap().unwrap().message.id.as_str(), "c");
-    assert!(store.message("zeta", last).await.unwrap().is_none(), "it is nobody else's");
+    assert!(store.message("zeta", last).await.unwrap().is_none(), "another tenant does not see it");
     store.close().await;
 }
 
 /// An audit entry with a changed column is not read back, and the next one is.
-async fn a_changed_audit_entry_is_never_read_back(damaged: &impl Damaged, change: &str) {
+async fn check_changed_audit_entry(damaged: &impl Damaged, change: &str) {
     let store = damaged.store();
     for why in ["first", "second"] {
         store.purge(&queue("notify"), act(why, at(0))).await.unwrap();
     }
     damaged.flip(&format!("UPDATE audit SET {change} WHERE seq = (SELECT min(seq) FROM audit)"));
     let audit = store.audit(Serial(0), 1).await.unwrap();
-    let why: Vec<_> = audit.iter().map(|it| it.act.why.as_str()).collect();
+    let why: Vec<_> = audit.iter().map(|entry| entry.act.why.as_str()).collect();
     assert_eq!(why, ["second"], "{change}");
     store.close().await;
 }
 
-/// A changed hold is on something, nobody knows on what: nothing goes, nothing is erased, and no id is used again.
-async fn a_changed_hold_lets_nothing_go(damaged: &impl Damaged, change: &str) {
+/// A changed hold may cover any record. So the store deletes nothing, erases nothing, and lets no expired id
+/// be used again.
+async fn check_changed_hold(damaged: &impl Damaged, change: &str) {
     let store = damaged.store();
     settle_one(store, "a", &pay(), at(0)).await;
     let tenant: TenantName = "zeta".parse().unwrap();
@@ -152,8 +158,9 @@ async fn a_changed_hold_lets_nothing_go(damaged: &impl Damaged, change: &str) {
     store.close().await;
 }
 
-/// What a changed message says would stay, where an erasure passed it over: so it is told of, and nothing is called erased.
-async fn a_changed_message_is_not_called_erased(damaged: &impl Damaged) {
+/// An erasure that skipped a changed message would leave its content. So the erasure fails, and marks nothing
+/// as erased.
+async fn check_erasure_of_changed_message(damaged: &impl Damaged) {
     let store = damaged.store();
     settle_one(store, "a", &route("ledger", ClaimPolicy::ledger()), at(0)).await;
     let work = receive(store, "ledger", 30, at(0)).await.remove(0);
@@ -166,37 +173,38 @@ async fn a_changed_message_is_not_called_erased(damaged: &impl Damaged) {
     store.close().await;
 }
 
-/// What a changed claim elsewhere says of an id cannot be known: it means nothing else, and nobody takes it.
-async fn a_changed_claim_elsewhere_keeps_its_id(damaged: &impl Damaged) {
+/// A changed claim at another destination may keep the id. So the id gets no other content.
+async fn check_changed_claim_at_another_destination(damaged: &impl Damaged) {
     let store = damaged.store();
-    let event = |name| route(name, ClaimPolicy::Event { keep_seconds: 1_000, answers: false });
-    settle_one(store, "a", &event("book"), at(0)).await;
+    let policy = ClaimPolicy::Event { keep_seconds: 1_000, answers: false };
+    let (book, note) = (route("book", policy), route("note", policy));
+    settle_one(store, "a", &book, at(0)).await;
     damaged.flip("UPDATE claim SET check_value = 1 WHERE id = 'a'");
     let later = at(1_000);
-    assert_eq!(settle_one(store, "a", &event("note"), later).await, Outcome::Unreadable);
-    assert!(queued(settle_one(store, "b", &event("note"), later).await).is_some(), "the rest goes on");
+    assert_eq!(settle_one(store, "a", &note, later).await, Outcome::Unreadable);
+    assert!(queued(settle_one(store, "b", &note, later).await).is_some(), "the rest goes on");
     store.close().await;
 }
 
-/// A changed claim may be held: what was answered last is not destroyed by another attempt.
-async fn a_changed_claim_keeps_its_answer(damaged: &impl Damaged) {
+/// A changed claim may be held. So another attempt does not destroy its stored response.
+async fn check_response_of_changed_claim(damaged: &impl Damaged) {
     let store = damaged.store();
-    let work = take_up(store, "a", 0).await;
-    finish(store, failed(receipt(&work), true, 0), 1).await;
+    let work = lease_new(store, "a", 0).await;
+    finish_one(store, failed_report(receipt(&work), true, 0), 1).await;
     damaged.flip("UPDATE claim SET check_value = 1 WHERE id = 'a'");
     let id = work.delivery_id;
-    let redriven = store.redrive("acme", vec![id], act("mended", at(3))).await.unwrap();
+    let redriven = store.redrive("acme", vec![id], act("fixed", at(3))).await.unwrap();
     assert_eq!(redriven, Redriven { held: vec![id], ..Redriven::default() });
     assert!(store.answer(id).await.unwrap().is_some());
     store.close().await;
 }
 
-/// What only damage could have made of a hold.
+/// Changes of a hold that only damage can have made.
 const OTHER_HOLD: [&str; 5] =
     ["tenant = 'beta'", "event_id = 'b'", "destination = 'zeta/bot:pay'", "lifted_at = 1", "check_value = 1"];
 
-/// What is known of an entity and was changed decides nothing; other entities go on.
-async fn a_changed_entity_decides_nothing(damaged: &impl Damaged, change: &str) {
+/// A changed entity decides nothing, and other entities go on.
+async fn check_changed_entity(damaged: &impl Damaged, change: &str) {
     let store = damaged.store();
     let strict = ordered("strict", Mode::Strict, |_| {});
     let send =
@@ -208,7 +216,7 @@ async fn a_changed_entity_decides_nothing(damaged: &impl Damaged, change: &str) 
     assert!(queued(settled[1].outcomes[0]).is_some(), "{change}: {settled:?}");
     let key = EntityKey::stored("acme acme/bot:strict e").unwrap();
     assert!(matches!(store.entity(&key, at(1)).await, Err(StoreError::Damaged { what: "entity", .. })));
-    // Somebody may begin it anew, on the record (ORD-6).
+    // An operator may reset the entity, with an audit entry (ORD-6).
     let reset = async |force| store.reset_entity(&key, force, act("damaged", at(2))).await.unwrap();
     assert_eq!(reset(false).await, Reset::Busy { deliveries: 1 });
     assert_eq!(reset(true).await, Reset::Damaged);
@@ -218,9 +226,9 @@ async fn a_changed_entity_decides_nothing(damaged: &impl Damaged, change: &str) 
     store.close().await;
 }
 
-/// What is known of an entity and was changed is not written over when one of its messages fails for good, and those behind
-/// that stay (ORD-7).
-async fn a_changed_entity_is_parked_as_it_is(damaged: &mut impl Damaged, change: &str) {
+/// A changed entity is not overwritten when one of its messages fails for good, and the messages behind stay
+/// (ORD-7).
+async fn check_parking_of_changed_entity(damaged: &mut impl Damaged, change: &str) {
     let parking = ordered("parking", Mode::Strict, |order| order.on_failure = OnFailure::Park);
     let send = |id: &str, number| numbered(id, "e", number, std::slice::from_ref(&parking), at(1));
     settle(damaged.store(), vec![send("b", 4), send("a", 5)], at(1)).await;
@@ -243,6 +251,6 @@ async fn a_changed_entity_is_parked_as_it_is(damaged: &mut impl Damaged, change:
     store.close().await;
 }
 
-/// Changes of what is known of an entity.
+/// Changes of an entity.
 const OTHER_ENTITY: [&str; 3] =
     ["body = replace(body, '\"last\":5', '\"last\":3')", "body = '{}'", "check_value = check_value + 1"];

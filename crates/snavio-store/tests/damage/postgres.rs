@@ -1,4 +1,4 @@
-//! PostgreSQL, whose rows are changed by another session. It keeps only values of a column's type.
+//! PostgreSQL. The tests change its rows in another session; a column accepts only values of its type.
 
 use snavio_model::id::Serial;
 use snavio_store::conformance::samples::{RECEIVES_MAX, at, ids, notify, queue, queued, receive, settle_one};
@@ -37,7 +37,7 @@ impl Damaged for Database {
     }
 }
 
-/// Every column of a message, and a value that only damage could have put there.
+/// Every column of a message, each with a value that only damage can have put there.
 const OTHER_MESSAGE: [&str; 23] = [
     "id = 'id-other'",
     "source = 'acme/other'",
@@ -66,21 +66,21 @@ const OTHER_MESSAGE: [&str; 23] = [
 
 /// QUA-1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_message_is_never_read_back_whichever_column_changed() {
+async fn changed_message_is_never_read_back() {
     for change in OTHER_MESSAGE {
-        crate::a_changed_message_is_never_read_back(&Database::new().await, change).await;
+        crate::check_changed_message(&Database::new().await, change).await;
     }
 }
 
 /// QUA-1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_moved_to_another_tenant_is_shown_to_neither() {
-    crate::a_message_moved_to_another_tenant_is_shown_to_neither(&Database::new().await).await;
+async fn message_moved_to_another_tenant_is_hidden() {
+    crate::check_message_moved_to_another_tenant(&Database::new().await).await;
 }
 
 /// QUA-1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_delivery_of_a_damaged_message_ends_as_a_dead_letter_that_says_so() {
+async fn delivery_of_a_damaged_message_becomes_a_dead_letter() {
     let damaged = Database::new().await;
     let store = &damaged.store;
     let delivery = queued(settle_one(store, "a", &notify(), at(0)).await).unwrap();
@@ -93,14 +93,14 @@ async fn a_delivery_of_a_damaged_message_ends_as_a_dead_letter_that_says_so() {
     let shown = store.dead_letter("acme", delivery).await;
     assert!(matches!(shown, Err(StoreError::Damaged { what: "message", .. })), "{shown:?}");
     let listed = store.dead_letters("acme", Some(&queue("dead")), Serial(0), 10).await.unwrap();
-    let listed: Vec<_> = listed.iter().map(|it| it.message_id.as_str()).collect();
+    let listed: Vec<_> = listed.iter().map(|dead_letter| dead_letter.message_id.as_str()).collect();
     assert_eq!(listed, ["b"], "and does not hide the others");
     store.close().await;
 }
 
 /// QUA-1, CLM-4
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_claim_decides_nothing_and_its_neighbours_are_settled() {
+async fn changed_claim_decides_nothing() {
     for change in [
         "source = 'acme/other'",
         "source = 'not a name'",
@@ -110,72 +110,72 @@ async fn a_changed_claim_decides_nothing_and_its_neighbours_are_settled() {
         "expires_at = 0",
         "check_value = check_value + 1",
     ] {
-        crate::a_changed_claim_decides_nothing(&Database::new().await, change).await;
+        crate::check_changed_claim(&Database::new().await, change).await;
     }
 }
 
 /// QUA-1, DLV-5
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_damaged_dead_letter_is_left_out_of_lists_and_redrives() {
+async fn damaged_dead_letter_is_left_out() {
     for change in ["reason = 'other'", "receives = -1"] {
-        crate::a_damaged_dead_letter_is_left_out_of_lists_and_redrives(&Database::new().await, change).await;
+        crate::check_damaged_dead_letter(&Database::new().await, change).await;
     }
 }
 
 /// QUA-1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_page_goes_on_behind_what_is_damaged() {
-    crate::a_page_goes_on_behind_what_is_damaged(&Database::new().await).await;
+async fn page_continues_past_damaged_messages() {
+    crate::check_page_past_damage(&Database::new().await).await;
 }
 
 /// QUA-1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_audit_entry_is_never_read_back_whichever_column_changed() {
+async fn changed_audit_entry_is_never_read_back() {
     let texts = ["who", "why", "action", "object", "outcome"].map(|column| format!("{column} = 'other'"));
     let numbers = ["at = at + 1", "check_value = check_value + 1", "check_value = 0"].map(str::to_owned);
     for change in texts.into_iter().chain(numbers) {
-        crate::a_changed_audit_entry_is_never_read_back(&Database::new().await, &change).await;
+        crate::check_changed_audit_entry(&Database::new().await, &change).await;
     }
 }
 
 /// QUA-1, CLM-18
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_hold_lets_nothing_go_whichever_column_changed() {
+async fn changed_hold_lets_nothing_be_deleted() {
     for change in crate::OTHER_HOLD {
-        crate::a_changed_hold_lets_nothing_go(&Database::new().await, change).await;
+        crate::check_changed_hold(&Database::new().await, change).await;
     }
 }
 
 /// QUA-1, CLM-18
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_message_is_not_called_erased() {
-    crate::a_changed_message_is_not_called_erased(&Database::new().await).await;
+async fn changed_message_is_not_marked_erased() {
+    crate::check_erasure_of_changed_message(&Database::new().await).await;
 }
 
 /// QUA-1, CLM-1, CLM-8
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_claim_elsewhere_keeps_its_id() {
-    crate::a_changed_claim_elsewhere_keeps_its_id(&Database::new().await).await;
+async fn changed_claim_at_another_destination_keeps_its_id() {
+    crate::check_changed_claim_at_another_destination(&Database::new().await).await;
 }
 
 /// QUA-1, CLM-18
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_claim_keeps_its_answer() {
-    crate::a_changed_claim_keeps_its_answer(&Database::new().await).await;
+async fn changed_claim_keeps_its_response() {
+    crate::check_response_of_changed_claim(&Database::new().await).await;
 }
 
 /// QUA-1, ORD-2
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_entity_decides_nothing_and_others_go_on() {
+async fn changed_entity_decides_nothing() {
     for change in crate::OTHER_ENTITY {
-        crate::a_changed_entity_decides_nothing(&Database::new().await, change).await;
+        crate::check_changed_entity(&Database::new().await, change).await;
     }
 }
 
 /// QUA-1, ORD-7
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_entity_is_not_written_over_and_not_passed() {
+async fn changed_entity_is_not_overwritten_or_passed() {
     for change in crate::OTHER_ENTITY {
-        crate::a_changed_entity_is_parked_as_it_is(&mut Database::new().await, change).await;
+        crate::check_parking_of_changed_entity(&mut Database::new().await, change).await;
     }
 }
