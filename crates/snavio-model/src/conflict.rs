@@ -133,7 +133,7 @@ pub enum Immovable {
     Unsent,
     /// CLM-13: an event from before the conflict compensates for nothing.
     #[error(
-        "the event of this id came before the conflict was noticed, so it does not make up for it: send a reversal under a new id"
+        "the event of this id came before the conflict was flagged, so it cannot compensate for it: send a reversal under a new id"
     )]
     SentBefore,
     /// CLM-13: one reversal compensates for one posting.

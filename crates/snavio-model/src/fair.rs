@@ -368,16 +368,16 @@ mod tests {
         let mut queue = FairQueue::new(room(10_000));
         fill_with_busy_items(&mut queue);
         queue.push(&tenant("wide"), Size { items: 300, bytes: 5 * QUANTUM_BYTES }, "wide").unwrap();
-        let mut came = Vec::new();
+        let mut has_wide = Vec::new();
         for _ in 0..40 {
             let batch = queue.take(256, 1 << 20);
             fill_with_busy_items(&mut queue);
-            came.push(batch.contains(&"wide"));
+            has_wide.push(batch.contains(&"wide"));
             // A wide item after every wide item still leaves batches for the other tenant.
             let _ = queue.push(&tenant("wide"), Size { items: 300, bytes: 10 }, "wide");
         }
-        let wide = came.iter().filter(|is_wide| **is_wide).count();
-        assert!((5..=20).contains(&wide), "{came:?}");
+        let wide = has_wide.iter().filter(|is_wide| **is_wide).count();
+        assert!((5..=20).contains(&wide), "{has_wide:?}");
     }
 
     /// PIP-9, ORD-3

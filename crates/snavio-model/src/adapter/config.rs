@@ -153,7 +153,7 @@ impl Adapter {
         all.chain(&self.event_type_suffix).chain(&self.timestamp)
     }
 
-    /// Whether its events may have this type of its service.
+    /// Whether the adapter may publish events of this type.
     pub fn makes(&self, event_type: &CommandName) -> bool {
         let own = self.event_type.as_str();
         match event_type.as_str().strip_prefix(own) {

@@ -166,7 +166,7 @@ mod tests {
 
     /// MSG-6, MSG-9
     #[test]
-    fn data_becomes_json_by_its_bytes_and_its_type_and_back() {
+    fn data_becomes_json_by_bytes_and_type_and_back() {
         let xml = r#"<a b="c"/>"#;
         for (bytes, content_type, kind, json) in [
             (&b" {\"a\": 1.0}\n"[..], Some("application/json"), DataKind::Json, "{\"a\": 1.0}"),

@@ -48,7 +48,7 @@ impl CloudEvent<'_> {
     pub fn native(&self, own: &ServiceName) -> Result<NativeEvent<'_>, Refusal> {
         if !self.source.names(own) {
             let detail = format!(
-                "source must name the sending service: {own}, or a URI whose path begins with it, such as https://example.com/{own}"
+                "source must name the sending service: {own}, or a URI with a path that begins with it, such as https://example.com/{own}"
             );
             return Err(Refusal::new(Reason::SourcePresent, detail));
         }

@@ -53,7 +53,7 @@ pub(super) fn is_absolute_uri(text: &str) -> bool {
     is_uri_text(text) && scheme(text).is_some_and(|(_, rest)| !rest.is_empty())
 }
 
-/// Whether a URI may have all the characters, and every percent sign has its two digits.
+/// Whether all characters may occur in a URI, and every percent sign has its two digits.
 fn is_uri_text(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:/?#[]@!$&'()*+,;=%".contains(&byte);
     let is_encoded =

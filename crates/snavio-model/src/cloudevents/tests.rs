@@ -455,7 +455,7 @@ fn source_of_another_service_is_refused_and_never_delivered() {
     let refusal = event.native(&shop()).unwrap_err();
     assert_eq!(
         refusal.to_string(),
-        "source_present: source must name the sending service: acme/shop, or a URI whose path begins with it, such as https://example.com/acme/shop"
+        "source_present: source must name the sending service: acme/shop, or a URI with a path that begins with it, such as https://example.com/acme/shop"
     );
     // A native event may have such metadata.
     let body = least().to_string();

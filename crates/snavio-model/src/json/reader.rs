@@ -1,4 +1,4 @@
-//! The reader: takes a document apart and checks all of it.
+//! The reader: parses a document and checks all of it.
 //!
 //! It visits every value once. The depth limit bounds the recursion. All work is linear in the text, except
 //! for the sort that finds duplicates among members that did not arrive in order.
