@@ -1,4 +1,4 @@
-//! What one message costs the processor before any store is asked: `cargo bench -p snavio-model`.
+//! The processing cost of one message before any store access: `cargo bench -p snavio-model`.
 
 #![expect(clippy::unwrap_used, reason = "a bench that cannot set itself up must stop")]
 
@@ -12,7 +12,7 @@ use snavio_model::message::payload::Payload;
 use snavio_model::name::{CommandName, KeyVersion, ServiceName, TargetText};
 use snavio_model::signature::signing::Secret;
 
-/// 400 bytes in the order and spelling of a common producer: unsorted, with white space, money and an escape.
+/// 400 bytes as a common producer writes them: unsorted, with white space, money and an escape.
 const PAYLOAD: &str = r#"{"invoiceId": "INV-2026-004711", "customer": {"id": "c-88121", "name": "Zo\u00eb & Sons", "vat": "DE811907980"}, "amount": 1234567.10, "currency": "EUR", "postingDate": "2026-11-15", "effectiveDate": "2026-11-30", "lines": [{"sku": "A-1", "qty": 3, "price": 0.0500}, {"sku": "B-22", "qty": 12, "price": 199.99}], "approved": true, "note": null, "reference": "c0ffee00-1234-4abc-9def-0123456789ab"}"#;
 
 fn canonical(c: &mut Criterion) {

@@ -1,4 +1,4 @@
-//! Claims: the record that a message id has been taken up for a destination (CLM-1, CLM-3).
+//! Claims: the idempotency records of message ids at their destinations (CLM-1, CLM-3).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,41 +14,41 @@ use crate::id::{MessageId, Serial};
 use crate::name::{ServiceName, TenantName};
 use crate::time::Timestamp;
 
-/// How a route treats an id that it has seen before (CLM-3).
+/// The treatment of an id that a route has seen before (CLM-3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(tag = "policy", rename_all = "snake_case", deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum ClaimPolicy {
-    /// At least once, fastest: no claim is made.
+    /// At least once and fastest: the gateway makes no claim.
     #[default]
     None,
-    /// The same id within `keep_seconds` is a duplicate, whatever its content.
+    /// The same id within `keep_seconds` is a duplicate. Content is not compared.
     Strict {
-        /// How long the id stays taken.
+        /// The retention of the claim, in seconds.
         #[serde(default = "strict_keep_seconds")]
         keep_seconds: u32,
     },
-    /// The same id with the same content is a duplicate, with another content a conflict.
+    /// The same id with the same content is a duplicate, with other content a conflict.
     Event {
-        /// How long the id stays taken.
+        /// The retention of the claim, in seconds.
         #[serde(default = "event_keep_seconds")]
         keep_seconds: u32,
-        /// Whether what the processor answered is kept, and answered again.
+        /// Whether the gateway keeps the processor's response and returns it to duplicates.
         #[serde(default)]
         answers: bool,
     },
-    /// For ids that are made of the content: the same id is a duplicate, and there is nothing to compare.
+    /// For ids derived from content: the same id is a duplicate, and there is nothing to compare.
     Seen {
-        /// How long the id stays taken.
+        /// The retention of the claim, in seconds.
         #[serde(default = "seen_keep_seconds")]
         keep_seconds: u32,
     },
-    /// As `event`, kept for an audit: seven years at least.
+    /// As `event`, kept for audits: at least seven years.
     Ledger {
-        /// How long the id stays taken.
+        /// The retention of the claim, in seconds.
         #[serde(default = "ledger_keep_seconds")]
         keep_seconds: u32,
-        /// Days after which the message and the answer are moved to the archive.
+        /// Days after which message and response move to the archive.
         #[serde(default = "hot_days")]
         hot_days: u32,
     },
@@ -100,7 +100,7 @@ impl ClaimPolicy {
         }
     }
 
-    /// How long a claim lives, if one is made.
+    /// The retention of a claim, if the policy makes one.
     pub fn keep(self) -> Option<Duration> {
         match self {
             Self::None => None,
@@ -111,7 +111,7 @@ impl ClaimPolicy {
         }
     }
 
-    /// How long it is kept what an id means, where contents are compared.
+    /// The retention of the id record, if the policy compares content.
     pub fn compares(self) -> Option<Duration> {
         match self {
             Self::None | Self::Strict { .. } | Self::Seen { .. } => None,
@@ -119,7 +119,7 @@ impl ClaimPolicy {
         }
     }
 
-    /// Whether what a processor answered is kept, and answered again (CLM-3).
+    /// Whether the gateway keeps a processor's response and returns it to duplicates (CLM-3).
     pub fn keeps_answers(self) -> bool {
         match self {
             Self::None | Self::Strict { .. } | Self::Seen { .. } => false,
@@ -128,7 +128,7 @@ impl ClaimPolicy {
         }
     }
 
-    /// How long the message and the answer stay beside the claim before they are moved to the archive (CLM-15).
+    /// The time for which message and response stay in the store before they move to the archive (CLM-15).
     pub fn hot(self) -> Option<Duration> {
         match self {
             Self::Ledger { hot_days, .. } => Some(Duration::from_secs(86_400 * u64::from(hot_days))),
@@ -136,7 +136,7 @@ impl ClaimPolicy {
         }
     }
 
-    /// What is wrong with the policy's parameters, with the arithmetic (CLM-15, CLM-20).
+    /// The parameter that breaks a rule, with the arithmetic (CLM-15, CLM-20).
     pub fn problem(self, window: Duration, retries: Attempts) -> Option<String> {
         let keep = self.keep()?;
         let least = 2 * window + bounds::CLAIM_KEEP_SLACK + retries.total();
@@ -166,46 +166,47 @@ impl ClaimPolicy {
             ));
         }
         if self.hot().is_some_and(|hot| hot.is_zero() || hot > keep) {
-            return Some("claim.hot_days is at least 1, and not longer than the claim is kept".to_owned());
+            return Some(
+                "claim.hot_days must be at least 1 and at most as long as the claim is kept".to_owned(),
+            );
         }
         let most = if is_audited { bounds::LEDGER_KEEP_MAX } else { bounds::CLAIM_KEEP_MAX };
-        (keep > most).then(|| format!("claim.keep_seconds is {}, at most {}", keep.as_secs(), most.as_secs()))
+        (keep > most).then(|| {
+            format!("claim.keep_seconds is {}, but the maximum is {}", keep.as_secs(), most.as_secs())
+        })
     }
 }
 
 /// An id within the sender's tenant (CLM-1).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IdKey {
-    /// The message's id.
     pub id: MessageId,
     /// The sender's tenant.
     pub tenant: TenantName,
 }
 
-/// What an id means, where contents are compared: one content for all destinations (CLM-1).
+/// An id record: the content that an id stands for within its tenant, on routes that compare content. It is
+/// one content for all destinations (CLM-1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Original {
-    /// The service that sent it.
     pub source: ServiceName,
-    /// The message that was first.
+    /// The first message with the id.
     pub message: Serial,
-    /// What it says.
     pub hash: DomainHash,
-    /// From when on the id may mean something else.
+    /// When the record expires. The id may then have other content.
     pub expires_at: Timestamp,
 }
 
 impl Original {
-    /// Whether it still holds.
+    /// Whether the record has not expired.
     pub fn is_live(&self, now: Timestamp) -> bool {
         now < self.expires_at
     }
 }
 
-/// A claim's key: the id within the sender's tenant, and the destination (CLM-1).
+/// The key of a claim: the id within the sender's tenant, and the destination (CLM-1).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClaimKey {
-    /// The message's id.
     pub id: MessageId,
     /// The sender's tenant: one tenant can never take or probe another's ids.
     pub tenant: TenantName,
@@ -214,61 +215,66 @@ pub struct ClaimKey {
 }
 
 impl ClaimKey {
-    /// Whether the destination is this tenant's.
+    /// Whether the destination belongs to this tenant.
     pub fn is_owned_by(&self, tenant: &str) -> bool {
         self.destination.strip_prefix(tenant).is_some_and(|rest| rest.starts_with('/'))
     }
 }
 
-/// What is known of an id that was taken up.
+/// The idempotency record of a message id at one destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// The service that sent it.
+    /// The service that sent the message.
     pub source: ServiceName,
-    /// The message that won.
+    /// The message that won the claim.
     pub message: Serial,
-    /// When it was first seen.
     pub first_seen_at: Timestamp,
-    /// From when on the id is free again.
+    /// When the claim expires. The id is then free again.
     pub expires_at: Timestamp,
-    /// From when on the message and the answer belong in the archive.
+    /// When message and response move to the archive, under a policy that archives them.
     pub hot_until: Option<Timestamp>,
-    /// What became of it, where that is reported back; it is complete since it was delivered where not.
+    /// The progress of the work, if its outcome is reported. Without it the claim is complete since delivery.
     pub progress: Option<Box<Progress>>,
 }
 
 impl Claim {
-    /// Whether the claim still holds: judged by time, whenever its row is deleted (CLM-19). Work that is not ended keeps
-    /// it, and doubt that nobody has decided, however long that takes: a second winner would be worse than a late one.
+    /// Whether the claim is in force. Time decides, not the deletion of its row (CLM-19). Unfinished work and
+    /// an unknown outcome that no person has decided keep it for any time: a second winner would be worse
+    /// than a late one.
     pub fn is_live(&self, now: Timestamp) -> bool {
         now < self.expires_at || self.status().keeps_claim()
     }
 
-    /// Whether it is kept for an audit: it goes on the record when it goes (CLM-18). Claims from before there was an
-    /// archive do not say when they cool; they are known by how long they are kept, which no other policy may.
+    /// Whether the claim is kept for audits, so that its end goes on the record (CLM-18). Claims from before
+    /// the archive existed have no `hot_until`. Their retention identifies them, because no other policy may
+    /// keep claims for that long.
     pub fn is_audited(&self) -> bool {
         self.hot_until.is_some() || self.expires_at.since(self.first_seen_at) >= bounds::LEDGER_KEEP_MIN
     }
 
-    /// How an attempt moves it on, and what is to be done with its delivery. It is kept for as long as the message may
-    /// still be sent again, even where the work took longer than the policy keeps it (CLM-20).
+    /// Records the end of an attempt, and returns the next step for its delivery. The claim is kept for as
+    /// long as the message may be sent again, even if the work took longer than the policy keeps claims
+    /// (CLM-20).
     pub fn finish(&mut self, attempt: &Attempt, ending: &Ending, now: Timestamp) -> Result<Next, Fenced> {
         let next = self.progress.as_mut().ok_or(Fenced)?.finish(attempt, ending, now)?;
         self.prolong(now);
         Ok(next)
     }
 
-    /// The delivery became a dead letter without anybody reporting.
+    /// Records that the delivery became a dead letter without a report.
     pub fn buried(&mut self, reason: DeadReason, receives: u32, now: Timestamp) {
-        if let Some(progress) = self.progress.as_mut().filter(|it| it.status != Status::Completed) {
+        if let Some(progress) = self.progress.as_mut().filter(|progress| progress.status != Status::Completed)
+        {
             progress.buried(reason, receives, now);
             self.prolong(now);
         }
     }
 
-    /// A person saw that it was done, and says so of what failed for good or is in doubt (CLM-11).
+    /// Records that a person saw the work done. The work has failed for good, or its outcome is unknown
+    /// (CLM-11).
     pub fn settled(&mut self, reference: Option<&str>, now: Timestamp) -> Result<(), Fenced> {
-        let progress = self.progress.as_mut().filter(|it| it.status.waits_for_a_person()).ok_or(Fenced)?;
+        let progress =
+            self.progress.as_mut().filter(|progress| progress.status.waits_for_a_person()).ok_or(Fenced)?;
         progress.status = Status::Completed;
         progress.doubted = false;
         progress.reference = reference.map(str::to_owned);
@@ -278,9 +284,9 @@ impl Claim {
         Ok(())
     }
 
-    /// Whether it holds for longer than its policy keeps it, because its work ended late.
+    /// Whether the claim is kept for longer than its policy says, because its work ended late.
     pub fn is_prolonged(&self) -> bool {
-        let ended_at = self.progress.as_ref().and_then(|it| it.ended_at);
+        let ended_at = self.progress.as_ref().and_then(|progress| progress.ended_at);
         ended_at.is_some_and(|at| self.expires_at <= self.kept_after(at))
     }
 
@@ -290,33 +296,39 @@ impl Claim {
         }
     }
 
-    /// Until when the message may still be sent again if its work ended then (CLM-20). No policy may keep its claims for
-    /// shorter than the window in force takes, so what it keeps them for is enough; and the longest window always is.
+    /// The time until which the message may be sent again, if its work ended at `ended_at` (CLM-20).
+    ///
+    /// No policy may keep claims for a shorter time than the replay window in force requires, so its own
+    /// retention suffices. The retention that the longest window requires always suffices.
     fn kept_after(&self, ended_at: Timestamp) -> Timestamp {
-        let takes = |window: Duration| 2 * window + bounds::CLAIM_KEEP_SLACK;
-        let (least, most) = (takes(bounds::REPLAY_WINDOW), takes(bounds::REPLAY_WINDOW_MAX));
+        let least = keep_required_by(bounds::REPLAY_WINDOW);
+        let most = keep_required_by(bounds::REPLAY_WINDOW_MAX);
         ended_at.plus(self.expires_at.since(self.first_seen_at).clamp(least, most))
     }
 
-    /// Where it stands, as far as was reported.
+    /// The status by the reports so far. Without progress the claim is complete.
     pub fn status(&self) -> Status {
-        self.progress.as_ref().map_or(Status::Completed, |it| it.status)
+        self.progress.as_ref().map_or(Status::Completed, |progress| progress.status)
     }
 }
 
-/// Where a claim stands (CLM-2).
+/// The retention that a claim needs after the end of its work, under a replay window (CLM-20).
+fn keep_required_by(window: Duration) -> Duration {
+    2 * window + limits::CLAIM_KEEP_SLACK
+}
+
+/// The status of a claim (CLM-2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Status {
-    /// Taken up, and nothing is reported yet.
+    /// In progress; no attempt has reported its end.
     Processing,
-    /// Done.
     Completed,
-    /// Not done, and without effect.
+    /// The work is not done and has had no effect.
     Failed {
         /// Whether there is no further attempt unless a person asks for one.
         is_final: bool,
     },
-    /// Nobody knows whether it is done: a person must look.
+    /// The outcome is unknown: a person must decide.
     InDoubt,
 }
 
@@ -329,17 +341,18 @@ impl Status {
         Self::InDoubt,
     ];
 
-    /// Whether the work goes on by itself.
+    /// Whether the work still continues without a person.
     pub fn is_unended(self) -> bool {
         matches!(self, Self::Processing | Self::Failed { is_final: false })
     }
 
-    /// Whether its claim holds past its time: until the work is ended, or a person has decided what nobody knows (CLM-7).
+    /// Whether the claim stays in force after its retention: until the work has ended, or a person has
+    /// decided an unknown outcome (CLM-7).
     pub fn keeps_claim(self) -> bool {
         self.is_unended() || self == Self::InDoubt
     }
 
-    /// Whether only a person moves it on.
+    /// Whether only a person can change the status.
     pub fn waits_for_a_person(self) -> bool {
         matches!(self, Self::Failed { is_final: true } | Self::InDoubt)
     }
@@ -353,7 +366,7 @@ impl Status {
         }
     }
 
-    /// The word in answers.
+    /// The name in responses.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Processing => "PROCESSING",
@@ -363,12 +376,12 @@ impl Status {
         }
     }
 
-    /// Those that a word stands for.
+    /// All statuses with this name.
     pub fn named(word: &str) -> Vec<Self> {
-        Self::ALL.into_iter().filter(|it| it.as_str().eq_ignore_ascii_case(word)).collect()
+        Self::ALL.into_iter().filter(|status| status.as_str().eq_ignore_ascii_case(word)).collect()
     }
 
-    /// The number in stores; never used for anything else.
+    /// The number in stores. A number never gets another meaning.
     pub fn number(self) -> i16 {
         match self {
             Self::Processing => 0,
@@ -379,40 +392,39 @@ impl Status {
         }
     }
 
-    /// Takes back what [`Status::number`] gave.
+    /// The status with this number, as [`Status::number`] returned it.
     pub fn stored(number: i16) -> Option<Self> {
-        Self::ALL.into_iter().find(|it| it.number() == number)
+        Self::ALL.into_iter().find(|status| status.number() == number)
     }
 }
 
-/// What became of a claim whose work is reported back.
+/// The progress of work under a claim, if its outcome is reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
     /// The delivery that carries the work.
     pub delivery: Serial,
-    /// Where it stands.
     pub status: Status,
-    /// The lease that ended last.
+    /// The fencing token of the lease that ended last.
     pub fence: Option<Serial>,
-    /// How many there were until then.
+    /// The number of attempts up to that lease.
     pub attempts: u32,
-    /// When it ended.
+    /// When the last attempt ended.
     pub ended_at: Option<Timestamp>,
-    /// The posting reference.
+    /// The id of the result in the target's system.
     pub reference: Option<String>,
-    /// What went wrong last, for people; of what is complete, what is missing all the same.
+    /// The last error, for people. On completed work it says which part is missing.
     pub error: Option<String>,
-    /// Whether it goes on though nobody knows what came of one of its attempts: that a later one failed does not say then
-    /// that nothing was done (CLM-7).
+    /// Whether the work continues although the outcome of an attempt is unknown. A later failure then does
+    /// not show that nothing was done (CLM-7).
     pub doubted: bool,
 }
 
-/// What stands before what went wrong in stores, where it goes on in doubt. No error that is kept has a character of the kind
-/// that ends it.
+/// Stores put this text before the error while the outcome of an earlier attempt is unknown. Its last
+/// character never occurs in a stored error ([`printable`]).
 const DOUBTED: &str = "an earlier attempt may have done it;\n";
 
 impl Progress {
-    /// Of work that was just handed over.
+    /// The progress of work that was just enqueued.
     pub fn new(delivery: Serial) -> Self {
         Self {
             delivery,
@@ -426,7 +438,7 @@ impl Progress {
         }
     }
 
-    /// What went wrong, as stores keep it: with the doubt before it.
+    /// The error as stores keep it, after `DOUBTED` if the outcome of an earlier attempt is unknown.
     pub fn error_text(&self) -> Option<Cow<'_, str>> {
         let error = self.error.as_deref();
         if self.doubted {
@@ -435,7 +447,7 @@ impl Progress {
         error.map(Cow::Borrowed)
     }
 
-    /// Takes back what [`Progress::error_text`] gave.
+    /// Reads the text that [`Progress::error_text`] returned.
     #[must_use]
     pub fn with_error_text(self, text: Option<String>) -> Self {
         match text.as_deref().and_then(|text| text.strip_prefix(DOUBTED)) {
@@ -444,8 +456,8 @@ impl Progress {
         }
     }
 
-    /// How an attempt moves it on, and what is to be done with its delivery (CLM-4, CLM-6, CLM-7). What is complete
-    /// stays as it is: whoever comes late is told so.
+    /// Records the end of an attempt, and returns the next step for its delivery (CLM-4, CLM-6, CLM-7). Ended
+    /// work stays as it is, and a late report is fenced.
     pub fn finish(&mut self, attempt: &Attempt, ending: &Ending, now: Timestamp) -> Result<Next, Fenced> {
         if matches!(self.status, Status::Completed | Status::Failed { is_final: true } | Status::InDoubt) {
             return Err(Fenced);
@@ -461,7 +473,7 @@ impl Progress {
             Ending::Unknown { error } if attempt.tracking == Tracking::Hold => {
                 (Status::InDoubt, Next::Bury(DeadReason::InDoubt), Some(error.clone()))
             }
-            // Whoever refuses for good has seen the id, and says so of all attempts.
+            // A worker that refuses for good has seen the id. Its refusal covers all attempts.
             Ending::Failed { is_final: true, error, .. } => {
                 (Status::Failed { is_final: true }, Next::Bury(DeadReason::Failed), Some(error.clone()))
             }
@@ -486,14 +498,16 @@ impl Progress {
         Ok(next)
     }
 
-    /// Whether this very attempt ended it like this before: its reporter did not hear of it, and tells again.
+    /// Whether this attempt has reported the same ending before: the reporter did not receive the answer and
+    /// reports again.
     pub fn was_ended_by(&self, fence: Serial, ending: &Ending) -> bool {
         let same = match ending {
             Ending::Completed { reference, .. } => {
                 self.status == Status::Completed && self.reference == *reference
             }
             Ending::Failed { is_final: true, .. } => matches!(self.status, Status::Failed { .. }),
-            // The last attempt's failure is for good, whatever it was told to be, or leaves an earlier one's doubt.
+            // The failure of the last attempt is final, even if it was reported as retryable, or the outcome
+            // of an earlier attempt stays unknown.
             Ending::Failed { is_final: false, .. } | Ending::Unknown { .. } => {
                 matches!(self.status, Status::Failed { .. } | Status::InDoubt)
             }
@@ -501,46 +515,49 @@ impl Progress {
         same && self.fence == Some(fence)
     }
 
-    /// Whether this very attempt failed like this before, and is to be made again: its pause goes on (CLM-6).
+    /// Whether this attempt has reported the same failure before and waits for a retry. Its pause then
+    /// continues (CLM-6).
     pub fn waits_after(&self, fence: Serial, ending: &Ending) -> bool {
         let (Ending::Failed { error, is_final: false, .. } | Ending::Unknown { error }) = ending else {
             return false;
         };
         let is_paused = self.status == Status::Failed { is_final: false } && self.fence == Some(fence);
-        is_paused && self.error.as_ref().is_some_and(|it| *it == printable(error))
+        is_paused && self.error.as_ref().is_some_and(|last| *last == printable(error))
     }
 
-    /// The delivery ended without anybody reporting. Of what was handed out nobody knows then whether it is done.
+    /// Records that the delivery ended without a report. The outcome is unknown if a worker ever leased it.
     pub fn buried(&mut self, reason: DeadReason, receives: u32, now: Timestamp) {
         let was_handed_out = self.was_handed_out(receives);
         self.doubted = false;
         self.status = if was_handed_out { Status::InDoubt } else { Status::Failed { is_final: true } };
-        let why = match reason {
-            DeadReason::ReceivesExhausted => "it was attempted as often as its route allows",
-            DeadReason::RetentionExpired => "nobody took it in time",
+        let cause = match reason {
+            DeadReason::ReceivesExhausted => "all attempts that its route allows were used",
+            DeadReason::RetentionExpired => "its retention in the queue ended",
             DeadReason::InDoubt => "its worker did not report back in time",
             DeadReason::Purged => "its queue was purged",
-            DeadReason::OutOfOrder => "it came after a later one of its entity",
-            DeadReason::OrderUnreadable => "its entity or its number cannot be read as its route orders",
-            DeadReason::QueueFull => "its queue held as much as it may when it came",
+            DeadReason::OutOfOrder => "it came after a later message of its entity",
+            DeadReason::OrderUnreadable => {
+                "its entity or sequence number cannot be read by the route's ordering settings"
+            }
+            DeadReason::QueueFull => "its queue was full when it came",
             DeadReason::Conflict | DeadReason::Failed => "it is a dead letter",
         };
-        let unknown = if was_handed_out { "; whether it is done is not known" } else { "" };
+        let unknown = if was_handed_out { "; its outcome is unknown" } else { "" };
         let last = self.error.take().map(|last| format!("; last: {last}")).unwrap_or_default();
-        let error = format!("{why}{unknown}{last}");
+        let error = format!("{cause}{unknown}{last}");
         self.error = Some(error.chars().take(bounds::ERROR_CHARS_MAX).collect());
         self.attempts = self.attempts.max(receives);
         self.ended_at = Some(now);
     }
 
-    /// Whether anybody ever had the work, whose delivery was handed out as often as is said: then it may be done, whatever
-    /// became of its delivery since.
+    /// Whether a worker ever leased the work, by `receives` of its delivery or by the attempts on record. The
+    /// work may then be done, even if its delivery ended in another way.
     pub fn was_handed_out(&self, receives: u32) -> bool {
         self.attempts.max(receives) > 0
     }
 
-    /// The attempt's time is over without a word from its worker; it is taken up again (CLM-7). What has ended otherwise stays as
-    /// it is.
+    /// Records that the lease of an attempt ended without a report. The work is attempted again (CLM-7). Work
+    /// that has ended stays as it is.
     pub fn lapsed(&mut self, fence: Option<Serial>, attempts: u32, now: Timestamp) {
         if !self.status.is_unended() {
             return;
@@ -553,7 +570,8 @@ impl Progress {
         self.ended_at = Some(now);
     }
 
-    /// A person put the delivery back: it is work again, and whatever was in doubt is decided.
+    /// Records that a person put the delivery back. The work starts anew, and an unknown outcome counts as
+    /// decided.
     pub fn reopened(&mut self) {
         self.status = Status::Processing;
         self.doubted = false;
@@ -562,22 +580,22 @@ impl Progress {
     }
 }
 
-/// What is kept of an error's text.
+/// The part of an error's text that is stored: no control characters, and a limited length.
 fn printable(error: &str) -> String {
-    let printable = |it: char| if it.is_control() { ' ' } else { it };
-    error.chars().map(printable).take(bounds::ERROR_CHARS_MAX).collect()
+    let printable = error.chars().map(|char| if char.is_control() { ' ' } else { char });
+    printable.take(bounds::ERROR_CHARS_MAX).collect()
 }
 
-/// An attempt that is to be ended.
+/// An attempt that ends now.
 #[derive(Debug, Clone, Copy)]
 pub struct Attempt {
-    /// Its lease.
+    /// The fencing token of its lease.
     pub fence: Serial,
-    /// Which one it is, counted from one.
+    /// Its number, from one.
     pub number: u32,
-    /// How many there may be.
+    /// The largest number of attempts.
     pub most: u32,
-    /// What follows if nobody knows what came of it.
+    /// The rule of the route for an unknown outcome.
     pub tracking: Tracking,
 }
 
@@ -586,41 +604,40 @@ pub struct Attempt {
 pub struct Present {
     /// The fencing token of the newest lease, ended or not.
     pub fence: Option<Serial>,
-    /// The status.
     pub status: Status,
 }
 
-/// The leases that a delivery can have had, for judging what comes late.
+/// The leases that a delivery can have had, to judge late reports.
 #[derive(Debug, Clone, Copy)]
 pub struct Leases {
-    /// All are newer than this.
+    /// Every fencing token of the delivery is above this one.
     pub after: Serial,
-    /// None is newer than this.
+    /// No fencing token of the delivery is above this one.
     pub newest: Serial,
-    /// How many there were.
+    /// The number of leases.
     pub attempts: u32,
 }
 
 impl Leases {
-    /// Whether a late report goes on record: only one of a lease that there can have been, and of all no more than there
-    /// were attempts. Made-up ones would fill what is kept for good, and cry wolf (CLM-7).
+    /// Whether a late report goes on record: only one of a lease that can have existed, and in total no more
+    /// than attempts. Invented reports would fill permanent records and raise false alerts (CLM-7).
     pub fn put_on_record(&self, fence: Serial, on_record: u32) -> bool {
         self.after < fence && fence <= self.newest && on_record < self.attempts
     }
 }
 
-/// What is to be done with the delivery of an attempt that ended.
+/// The next step for the delivery of an attempt that ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// It is done: the delivery ends.
+    /// The work is done: the delivery ends.
     Done,
-    /// It is handed out again later.
+    /// The delivery becomes visible again after a pause.
     Again,
-    /// It becomes a dead letter.
+    /// The delivery becomes a dead letter.
     Bury(DeadReason),
 }
 
-/// The work is somebody else's by now, or ended.
+/// A newer lease exists, or the work has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fenced;
 

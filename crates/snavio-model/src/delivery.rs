@@ -1,4 +1,4 @@
-//! Deliveries: a message on its way to one destination, its leases, and what ends it (DLV-2, DLV-3).
+//! Deliveries: messages on their way to one destination, their leases, and their ends (DLV-2, DLV-3).
 
 pub mod breaker;
 pub mod processing;
@@ -16,45 +16,41 @@ use crate::ordering::Lane;
 use crate::registry::BoundRoute;
 use crate::time::Timestamp;
 
-/// A message waiting in a queue. Its id stays the same over attempts and redrives.
+/// A message in a queue. The id of the delivery stays the same over attempts and redrives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
-    /// Its id.
     pub id: Serial,
-    /// The message it carries.
+    /// The serial of its message.
     pub message: Serial,
-    /// The route it came by.
+    /// The route or subscription that it came by.
     pub destination: Arc<str>,
-    /// The queue it waits in.
     pub queue: QueueKey,
-    /// Where it goes when it cannot be processed.
     pub dead_letter_queue: QueueKey,
-    /// When it was enqueued.
     pub queued_at: Timestamp,
-    /// How often it was handed out.
+    /// The number of leases so far.
     pub receives: u32,
-    /// How often it may be.
+    /// The largest number of leases.
     pub receives_max: u32,
-    /// Whether a claim waits for what becomes of it.
     pub tracking: Tracking,
-    /// The lane it is in, where one message of an entity is handed out at a time.
+    /// Its ordering key, on routes that deliver one message of an entity at a time.
     pub lane: Option<Box<Lane>>,
 }
 
-/// Whether a claim waits for what becomes of a delivery, and what follows an attempt of which nobody knows (CLM-7, CLM-9).
+/// Whether a claim waits for the outcome of a delivery, and the rule for an attempt with an unknown outcome
+/// (CLM-7, CLM-9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tracking {
-    /// It is complete when it is enqueued.
+    /// No claim waits: the work is complete when the delivery is enqueued.
     #[default]
     Plain,
-    /// It is handed out again.
+    /// The delivery becomes visible again.
     Retry,
-    /// It is held for a person. Such a delivery is handed out only once that is on stable storage.
+    /// A person decides. A worker gets such a delivery only once its lease is on stable storage.
     Hold,
 }
 
 impl Tracking {
-    /// The number in stores; never used for anything else.
+    /// The number in stores. A number never gets another meaning.
     pub fn number(self) -> i16 {
         match self {
             Self::Plain => 0,
@@ -63,7 +59,7 @@ impl Tracking {
         }
     }
 
-    /// Takes back what [`Tracking::number`] gave.
+    /// The tracking with this number in stores.
     pub fn stored(number: i16) -> Self {
         match number {
             0 => Self::Plain,
@@ -72,16 +68,16 @@ impl Tracking {
         }
     }
 
-    /// Whether a claim waits for it.
+    /// Whether a claim waits for the outcome.
     pub fn is_tracked(self) -> bool {
         self != Self::Plain
     }
 }
 
 impl Delivery {
-    /// Whether later ones of its entity stay behind it when it fails for good (ORD-7).
+    /// Whether later deliveries of its entity park behind it if it fails for good (ORD-7).
     pub fn parks(&self) -> bool {
-        self.lane.as_ref().is_some_and(|it| it.parks.is_some())
+        self.lane.as_ref().is_some_and(|lane| lane.parks.is_some())
     }
 
     /// A new delivery of `message` by `route`.
@@ -100,7 +96,7 @@ impl Delivery {
         }
     }
 
-    /// Why the delivery must not be handed out again, if so.
+    /// The reason why no worker may lease the delivery again, if there is one.
     pub fn end_of(
         receives: u32,
         receives_max: u32,
@@ -114,34 +110,35 @@ impl Delivery {
     }
 }
 
-/// What a consumer must show to end or extend a delivery.
+/// A receipt handle: a consumer shows it to end or extend a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Receipt {
-    /// The delivery.
     pub delivery_id: Serial,
-    /// The fence it was handed out under.
+    /// The fencing token of the lease.
     pub fence: Serial,
 }
 
-/// The answer to a receipt.
+/// The answer to a receipt handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum ReceiptOutcome {
     /// Done, and durable.
     Done,
-    /// There is no such delivery any more: acknowledged before, dead-lettered or purged.
+    /// There is no such delivery any more: it was acknowledged before, became a dead letter, or was purged.
     Gone,
-    /// It is not the newest lease: the work is somebody else's now.
+    /// This is not the newest lease: another worker has the delivery.
     Fenced,
 }
 
-/// Judges a receipt for a delivery that is there. Of the leases given since the store was opened only the newest
-/// counts. Where none was, an acknowledgement from before a restart stands, if it can be one: fences are numbered
-/// after their deliveries, and `began` is where those of this start begin. One lease of that time may be on record; a
-/// later one may have been given that is not.
+/// Judges the receipt handle of an existing delivery. Among the leases since the store was opened, only the
+/// newest counts.
+///
+/// If there is none, an acknowledgement under a lease from before the restart counts, if that lease can have
+/// existed: fencing tokens have higher numbers than their deliveries, and those of this start are above
+/// `began`. The store may have a record of one such lease; a later one can exist without a record.
 pub fn check_receipt(receipt: Receipt, newest: Option<Serial>, began: Serial) -> ReceiptOutcome {
     let stands = match newest {
         Some(fence) if fence > began => receipt.fence == fence,
@@ -151,33 +148,34 @@ pub fn check_receipt(receipt: Receipt, newest: Option<Serial>, began: Serial) ->
     if stands { ReceiptOutcome::Done } else { ReceiptOutcome::Fenced }
 }
 
-/// Why a delivery became a dead letter. Later capabilities add reasons, not tables.
+/// Why a delivery became a dead letter. Later features add reasons, not tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum DeadReason {
-    /// Handed out as often as its route allows, and never acknowledged.
+    /// Workers leased it as often as its route allows, and none acknowledged it.
     ReceivesExhausted,
-    /// Nobody took it in time.
+    /// Its retention in the queue ended.
     RetentionExpired,
-    /// Its id means something else already: it is never put back (CLM-8).
+    /// Its id was already used with other content. It is never put back (CLM-8).
     Conflict,
     /// Its processor refused it for good (CLM-6).
     Failed,
-    /// Nobody knows whether it is done, and its route holds it for a person (CLM-7).
+    /// Its outcome is unknown, and its route holds it for a person (CLM-7).
     InDoubt,
     /// Its queue was purged while a claim waited for it.
     Purged,
-    /// It came after a later one of its entity, at a subscription that refuses that (ORD-3).
+    /// It came after a later message of its entity, at a subscription that refuses late messages (ORD-3).
     OutOfOrder,
-    /// Its queue held as much as it may when the event came, and others took it (PIP-13).
+    /// Its queue was full when the event came, and other subscriptions accepted the event (PIP-13).
     QueueFull,
-    /// Its entity or its number cannot be read as its subscription orders, and others took the event (PIP-13).
+    /// Its entity or sequence number cannot be read by the subscription's ordering settings, and other
+    /// subscriptions accepted the event (PIP-13).
     OrderUnreadable,
 }
 
 impl DeadReason {
-    /// The word in answers and stores.
+    /// The name in responses and stores.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ReceivesExhausted => "receives_exhausted",
@@ -192,7 +190,7 @@ impl DeadReason {
         }
     }
 
-    /// Takes back what [`DeadReason::as_str`] gave.
+    /// The reason with this name in stores.
     pub fn stored(text: &str) -> Option<Self> {
         let all = [
             Self::ReceivesExhausted,
@@ -205,7 +203,7 @@ impl DeadReason {
             Self::QueueFull,
             Self::OrderUnreadable,
         ];
-        all.into_iter().find(|it| it.as_str() == text)
+        all.into_iter().find(|reason| reason.as_str() == text)
     }
 }
 
@@ -214,34 +212,32 @@ impl DeadReason {
 pub struct DeadLetter {
     /// The delivery as it ended.
     pub delivery: Delivery,
-    /// Why.
     pub reason: DeadReason,
-    /// What went wrong with its last attempt, where somebody said so (DLV-4).
+    /// The error of its last attempt, if one was reported (DLV-4).
     pub error: Option<String>,
-    /// When.
     pub dead_at: Timestamp,
 }
 
 impl DeadLetter {
-    /// One that nobody said anything about.
+    /// A dead letter without an error.
     pub fn new(delivery: Delivery, reason: DeadReason, dead_at: Timestamp) -> Self {
         Self { delivery, reason, error: None, dead_at }
     }
 
-    /// The conflict that it is the evidence of (CLM-8): its number is the one before the dead letter's.
+    /// The conflict that it is the evidence of (CLM-8). The conflict has the number before the delivery's.
     pub fn conflict(&self) -> Option<Serial> {
         (self.reason == DeadReason::Conflict).then(|| Serial(self.delivery.id.0 - 1))
     }
 
-    /// With what went wrong last, if anything did.
+    /// Adds the error of the last attempt, if there was one.
     #[must_use]
     pub fn after(self, ending: &Ending) -> Self {
-        let printable = |it: char| if it.is_control() { ' ' } else { it };
+        let printable = |char: char| if char.is_control() { ' ' } else { char };
         let short = |error: &str| error.chars().map(printable).take(bounds::ERROR_CHARS_MAX).collect();
         Self { error: ending.error().map(short), ..self }
     }
 
-    /// Why, as stores keep it: the reason's word, and what went wrong behind it.
+    /// The text in stores: the name of the reason, and the error after it.
     pub fn reason_text(&self) -> String {
         match &self.error {
             Some(error) => format!("{}{REASON_END}{error}", self.reason.as_str()),
@@ -249,7 +245,7 @@ impl DeadLetter {
         }
     }
 
-    /// Takes back what [`DeadLetter::reason_text`] gave.
+    /// Reads the text that [`DeadLetter::reason_text`] returned.
     pub fn stored_reason(text: &str) -> Option<(DeadReason, Option<String>)> {
         let (word, error) = match text.split_once(REASON_END) {
             Some((word, error)) => (word, Some(error.to_owned())),
@@ -259,22 +255,22 @@ impl DeadLetter {
     }
 }
 
-/// What is between a reason's word and what went wrong, in stores.
+/// Separates the name of the reason from the error in stores.
 const REASON_END: &str = ": ";
 
-/// What is known of a queue.
+/// The attributes of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct QueueAttributes {
-    /// Deliveries that may be received now.
+    /// Deliveries that workers can receive now.
     pub depth: u64,
-    /// Deliveries handed out and not yet ended.
+    /// Deliveries under a lease.
     pub in_flight: u64,
-    /// Deliveries that a consumer gave back for later.
+    /// Deliveries that a consumer released for later.
     pub delayed: u64,
-    /// How long the oldest has been waiting.
+    /// The time for which the oldest delivery has been waiting.
     pub oldest_age_seconds: u64,
-    /// Dead letters that gathered here.
+    /// Dead letters in this queue.
     pub dead_letters: u64,
 }
 
@@ -284,7 +280,7 @@ mod tests {
 
     /// DLV-4
     #[test]
-    fn what_went_wrong_last_is_kept_behind_the_reason() {
+    fn last_error_is_kept_behind_the_reason() {
         let delivery = Delivery {
             id: Serial(1),
             message: Serial(0),
@@ -299,9 +295,9 @@ mod tests {
         };
         let plain = DeadLetter::new(delivery, DeadReason::Failed, Timestamp(7));
         assert_eq!(plain.reason_text(), "failed");
-        let told = plain.clone().after(&Ending::Unknown { error: "lost: it may have done it".to_owned() });
-        assert_eq!(told.reason_text(), "failed: lost: it may have done it");
-        for letter in [plain.clone(), told] {
+        let failed = plain.clone().after(&Ending::Unknown { error: "lost: it may have done it".to_owned() });
+        assert_eq!(failed.reason_text(), "failed: lost: it may have done it");
+        for letter in [plain.clone(), failed] {
             let stored = DeadLetter::stored_reason(&letter.reason_text());
             assert_eq!(stored, Some((letter.reason, letter.error)));
         }
@@ -314,7 +310,7 @@ mod tests {
 
     /// DLV-3
     #[test]
-    fn an_acknowledgement_stands_under_the_newest_lease_or_one_from_before_the_start() {
+    fn acknowledgement_counts_under_newest_or_pre_restart_lease() {
         let receipt = Receipt { delivery_id: Serial(5), fence: Serial(10) };
         for (newest, began, outcome) in [
             (Some(Serial(10)), Serial(0), ReceiptOutcome::Done),
@@ -322,7 +318,7 @@ mod tests {
             (Some(Serial(9)), Serial(0), ReceiptOutcome::Fenced),
             (None, Serial(10), ReceiptOutcome::Done),
             (None, Serial(9), ReceiptOutcome::Fenced),
-            // On record from before the start: it counts, and so does one after it whose record was lost.
+            // A recorded lease from before the start counts, and so does a later one without a record.
             (Some(Serial(10)), Serial(20), ReceiptOutcome::Done),
             (Some(Serial(9)), Serial(20), ReceiptOutcome::Done),
             (Some(Serial(11)), Serial(20), ReceiptOutcome::Fenced),

@@ -1,4 +1,5 @@
-//! The domain hash: what a message says, apart from how and when it was sent (MSG-9).
+//! The content hash: SHA-256 of the business content of a message, apart from how and when it was sent
+//! (MSG-9).
 
 use std::fmt;
 
@@ -7,17 +8,18 @@ use sha2::{Digest as _, Sha256};
 use crate::json::{Fault, Pointer, Reader, write_string};
 use crate::name::{CommandName, ServiceName};
 
-/// The version of the rules below. It is kept with every hash: hashes of two versions are not comparable.
+/// The version of the rules below. Stores keep it with every hash, because hashes of two versions are not
+/// comparable.
 pub const HASH_VERSION: u16 = 1;
 
-/// The SHA-256 of what a message says.
+/// SHA-256 of the canonical business content of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DomainHash(pub [u8; 32]);
 
 impl DomainHash {
-    /// Of a command with a payload in canonical form: `{"name":…,"payload":…,"target":…}`.
+    /// The hash of a command with a payload in canonical form: `{"name":…,"payload":…,"target":…}`.
     pub fn of_command(target: &ServiceName, name: &CommandName, canonical_payload: &[u8]) -> Self {
-        // Names hold nothing that JSON would escape.
+        // JSON escapes no character that a name may have.
         let parts: [&[u8]; 7] = [
             br#"{"name":""#,
             name.as_str().as_bytes(),
@@ -30,7 +32,7 @@ impl DomainHash {
         Self::of(&parts)
     }
 
-    /// Of a command whose payload counts without the members that the pointers name.
+    /// The hash of a command without the members of its payload that the pointers name.
     pub fn of_command_without(
         target: &ServiceName,
         name: &CommandName,
@@ -40,14 +42,14 @@ impl DomainHash {
         Ok(Self::of_command(target, name, &canonical_without(payload, left_out)?))
     }
 
-    /// Of an event with a payload in canonical form: `{"eventType":…,"payload":…}`.
+    /// The hash of an event with a payload in canonical form: `{"eventType":…,"payload":…}`.
     pub fn of_event(event_type: &str, canonical_payload: &[u8]) -> Self {
         let mut quoted_type = Vec::with_capacity(event_type.len() + 2);
         write_string(&mut quoted_type, event_type);
         Self::of(&[br#"{"eventType":"#, &quoted_type, br#","payload":"#, canonical_payload, b"}"])
     }
 
-    /// Of an event whose payload counts without the members that the pointers name.
+    /// The hash of an event without the members of its payload that the pointers name.
     pub fn of_event_without(event_type: &str, payload: &[u8], left_out: &[Pointer]) -> Result<Self, Fault> {
         Ok(Self::of_event(event_type, &canonical_without(payload, left_out)?))
     }
@@ -85,7 +87,7 @@ mod tests {
 
     /// MSG-9
     #[test]
-    fn the_hash_is_that_of_the_canonical_form() {
+    fn hash_is_that_of_the_canonical_form() {
         let target = ServiceName::new("acme/bot").unwrap();
         let name = CommandName::new("notify").unwrap();
         let whole = br#"{"name":"notify","payload":{"a":1},"target":"acme/bot"}"#;
@@ -122,7 +124,7 @@ mod tests {
 
     /// MSG-9, MSG-10
     #[test]
-    fn what_is_left_out_is_checked_all_the_same() {
+    fn left_out_members_are_still_checked() {
         let meta = [Pointer::new("/meta").unwrap()];
         for payload in [r#"{"meta":{"x":1,"x":2}}"#, r#"{"meta":1,"a":2,"meta":3}"#, r#"{"meta":01}"#] {
             assert!(DomainHash::of_event_without("T", payload.as_bytes(), &meta).is_err(), "{payload}");

@@ -1,4 +1,4 @@
-//! Identifiers: a message's own id, and the numbers a store gives.
+//! Identifiers: the ids of messages, and the serials of a store.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::Timestamp;
 
-/// The longest id of an event.
+/// The longest id of an event, in bytes.
 const EVENT_ID_BYTES_MAX: usize = 128;
 
-/// A message's id as its producer chose it, kept over retries. Commands use hyphenated UUIDs in lower case.
+/// The id that a producer gave a message, the same over retries. Commands use hyphenated UUIDs in lower case.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MessageId(Arc<str>);
@@ -25,29 +25,30 @@ impl MessageId {
         Some(Self(lower.into()))
     }
 
-    /// What an event's id must be.
+    /// The rule for an event's id, as refusals state it.
     pub const EVENT_RULE: &str = "must be 1 to 128 printable ASCII characters, without a space at either end";
 
-    /// Reads an event's id: 1 to 128 printable ASCII characters, a hyphenated UUID in any case (MSG-5). No header can carry a
-    /// space at either end, so an id that has one could not be pushed.
+    /// Reads an event's id: 1 to 128 printable ASCII characters, or a hyphenated UUID in any case (MSG-5). A
+    /// space at either end is refused: no header can carry it, so the event could not be pushed.
     pub fn event(text: &str) -> Option<Self> {
-        Self::asked_for(text).filter(|it| it.0.trim_matches(' ').len() == it.0.len())
+        Self::asked_for(text).filter(|id| id.0.trim_matches(' ').len() == id.0.len())
     }
 
-    /// Reads an id that somebody asks about, which was taken at a time when it might have spaces at either end.
+    /// Reads an id from a look-up. It may have spaces at either end, because the gateway once accepted such
+    /// ids.
     pub fn asked_for(text: &str) -> Option<Self> {
         let is_id = (1..=EVENT_ID_BYTES_MAX).contains(&text.len())
             && text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
         Self::uuid(text).or_else(|| is_id.then(|| Self(text.into())))
     }
 
-    /// When the id was made, where it says so itself: a UUID of version 7 does.
+    /// The time at which the id was made, if the id has it: a UUID of version 7 does.
     pub fn made_at(&self) -> Option<Timestamp> {
-        let uuid = uuid::Uuid::try_parse(&self.0).ok().filter(|it| it.get_version_num() == 7)?;
+        let uuid = uuid::Uuid::try_parse(&self.0).ok().filter(|uuid| uuid.get_version_num() == 7)?;
         i64::try_from(uuid.as_u128() >> 80).ok().map(Timestamp)
     }
 
-    /// Takes back the text that [`MessageId::as_str`] gave.
+    /// An id from the text that [`MessageId::as_str`] returned.
     pub fn stored(text: &str) -> Self {
         Self(text.into())
     }
@@ -66,9 +67,10 @@ impl fmt::Display for MessageId {
 
 /// A number that only rises: over batches, crashes, restarts and restores of a store.
 ///
-/// It is the store's epoch in the high bits and a counter in the low ones. Every start begins a new epoch, so
-/// that rising costs no write of its own; together they stay below 2^53, so that any JSON reader keeps them
-/// exact. Messages, deliveries, fences, dead letters and telemetry records are numbered from one such source.
+/// It has the store's epoch in the high bits and a counter in the low bits. Every start begins a new epoch,
+/// so that serials rise without a write of their own. They stay below 2^53, so that every JSON reader keeps
+/// them exact. Messages, deliveries, fencing tokens, dead letters and telemetry records share one source of
+/// serials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -108,7 +110,7 @@ mod tests {
 
     /// MSG-1
     #[test]
-    fn a_commands_id_is_a_hyphenated_uuid_kept_in_lower_case() {
+    fn command_id_is_a_uuid_kept_in_lower_case() {
         for (text, kept) in [
             ("0192F0A0-7C3E-7B60-8C1D-1B2A3C4D5E6F", Some("0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e6f")),
             ("0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e6f", Some("0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e6f")),
@@ -125,7 +127,7 @@ mod tests {
 
     /// MSG-5
     #[test]
-    fn an_events_id_is_printable_and_a_uuid_is_kept_in_lower_case() {
+    fn event_id_is_printable_and_a_uuid_lower_case() {
         let longest = "x".repeat(128);
         for (text, kept) in [
             ("0192F0A0-7C3E-7B60-8C1D-1B2A3C4D5E6F", Some("0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e6f")),
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn serials_rise_from_epoch_to_epoch_and_stay_exact_in_json() {
+    fn serials_rise_over_epochs_and_stay_exact_in_json() {
         let last = Serial(Serial::first_of(7).0 + (1 << Serial::COUNTER_BITS) - 1);
         assert_eq!(last.epoch(), 7);
         assert_eq!(last.next(), Serial::first_of(8));

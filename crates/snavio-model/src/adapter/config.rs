@@ -1,4 +1,4 @@
-//! What an adapter is told to do, as it is registered.
+//! The registration of an adapter.
 
 use std::collections::BTreeMap;
 
@@ -17,92 +17,95 @@ use crate::registry::Sealed;
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Adapter {
-    /// Its name within the service's tenant.
+    /// Unique within the service's tenant.
     pub name: AdapterName,
-    /// The service it speaks for.
+    /// The service that publishes the events.
     pub service: ServiceName,
-    /// Who sends, as ids that are made from content name it: `telegram`, `gcal`, `cli`.
+    /// The provider's name in derived ids: `telegram`, `gcal`, `cli`.
     pub source: String,
-    /// The type of its events.
+    /// The type of the events, or its first part if `event_type_suffix` is set.
     pub event_type: CommandName,
-    /// What the type goes on with, behind a point: `github.push`, where the header `X-GitHub-Event` says `push`.
+    /// The place of the second part of the type, joined by a point: `github.push` if the header
+    /// `X-GitHub-Event` is `push`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_type_suffix: Option<Origin>,
-    /// Where the external id is: all parts are needed, and joined by colons.
+    /// The places of the external id's parts. All are required; colons join them.
     pub external_id: Vec<Origin>,
-    /// What the id of the event is.
+    /// The source of the event's id.
     #[serde(default)]
     pub id: IdRule,
-    /// What is put before the external id where that is the id. Ids are those of a tenant: two adapters of one tenant that see
-    /// the same events of a provider need one each.
+    /// Goes before the external id if that is the event's id. Ids belong to the tenant: two adapters of one
+    /// tenant that receive the same events of a provider need different prefixes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id_prefix: Option<String>,
-    /// What the data of the event is.
+    /// The content of the event's data.
     #[serde(default)]
     pub data: DataRule,
-    /// Further members by their names, of the data where it is made of them, else of the metadata. One that a request
-    /// does not have is left out.
+    /// More members by name. They form the data if `data` is `members`, otherwise the metadata. The gateway
+    /// omits a member that the request lacks.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub members: BTreeMap<String, Origin>,
-    /// Members of the body that differ from one sending to the next, and are left out of the data. Only where the
-    /// external id is the id: one that is made from content is made from all of it.
+    /// Members of the body that differ when the provider sends a webhook again; the gateway omits them from
+    /// the data. Only if the external id is the event's id: a derived id covers the whole body.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<Pointer>,
-    /// When it happened: RFC 3339, or whole seconds since 1970. It is the time of receipt where neither is there.
+    /// The place of the event's time: RFC 3339, or whole seconds since 1970. Without a readable value the
+    /// event has the time of receipt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<Origin>,
-    /// How the caller is known.
+    /// The check that the provider sent a request.
     pub verification: Verification,
-    /// What it is known by, encrypted: the newest first, older ones while they are replaced.
+    /// The provider's secrets, encrypted. The newest is first; older ones stay while they are being replaced.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(ignore))]
     pub secrets: Vec<Sealed>,
 }
 
-/// What to do about an adapter whose provider does not sign all of an event, where that must be.
+/// The advice for an adapter, if its provider does not sign whole events and its service requires signed
+/// events.
 pub const UNSIGNED_ADVICE: &str =
-    "take it from the body that is signed, or let the adapter speak for a service without signed_events";
+    "take the value from the signed body, or register the adapter for a service without signed_events";
 
-/// The words of [`Adapter::evidence`].
+/// The values of [`Adapter::evidence`]: the provider signed the whole event, only the body, or nothing.
 pub(crate) const EVIDENCE: [&str; 3] = ["adapter", "adapter-body", "adapter-secret"];
 
-/// Where a value of a request is.
+/// The place of a value in a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Origin {
-    /// In the body.
+    /// A JSON pointer into the body.
     Pointer(Pointer),
-    /// In a header, its name in any case.
+    /// The name of a header, in any case.
     Header(String),
 }
 
-/// What the id of an event is.
+/// The source of an event's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum IdRule {
-    /// Made from source, external id and data: a changed webhook is another event.
+    /// Derived from source, external id and data: a changed webhook is another event.
     #[default]
     Derived,
-    /// The external id: a changed webhook under one id is a conflict.
+    /// The external id itself: a changed webhook with the same id is a conflict.
     External,
 }
 
-/// What the data of an event is.
+/// The content of an event's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum DataRule {
-    /// The body.
+    /// The whole body, without the members in `left_out`.
     #[default]
     Body,
-    /// An object of the members: for webhooks that say everything in headers.
+    /// An object of the configured members, for webhooks with all content in headers.
     Members,
 }
 
 impl Adapter {
-    /// What is wrong with it, if anything.
+    /// The first invalid setting and its rule, if any.
     pub fn problem(&self) -> Option<String> {
         let parts = self.external_id.len();
         if let Err(invalid) = check_source(&self.source) {
@@ -115,11 +118,11 @@ impl Adapter {
             ));
         }
         if self.data == DataRule::Members && self.members.is_empty() {
-            return Some("data is made of members, and there are none".to_owned());
+            return Some("data is members, but members is empty: name at least one".to_owned());
         }
         if !self.left_out.is_empty() && (self.id != IdRule::External || self.data != DataRule::Body) {
-            let why = "an id that is made from content is made from all of it";
-            return Some(format!("left_out is for the id external and the data body: {why}"));
+            let reason = "a derived id covers the whole body";
+            return Some(format!("left_out needs id external and data body, because {reason}"));
         }
         if let Some(wrong) = self.prefix_problem() {
             return Some(wrong.to_owned());
@@ -127,7 +130,7 @@ impl Adapter {
         self.secrets_problem().or_else(|| self.bounds_problem()).or_else(|| self.verification.problem())
     }
 
-    /// What is wrong with its secrets alone, if anything.
+    /// As [`Adapter::problem`], for the secrets alone.
     pub(crate) fn secrets_problem(&self) -> Option<String> {
         let fits = (1..=bounds::ADAPTER_SECRETS_MAX).contains(&self.secrets.len());
         (!fits).then(|| format!("an adapter has 1 to {} secrets", bounds::ADAPTER_SECRETS_MAX))
@@ -141,16 +144,16 @@ impl Adapter {
             return Some("id_prefix must be 1 to 32 printable ASCII characters without spaces");
         }
         (self.id != IdRule::External)
-            .then_some("id_prefix is for the id external: an id from content is begun by source")
+            .then_some("id_prefix needs id external: a derived id already covers the source")
     }
 
-    /// Whatever it looks up in a request.
+    /// All places in a request that the adapter reads.
     pub(super) fn origins(&self) -> impl Iterator<Item = &Origin> {
         let all = self.external_id.iter().chain(self.members.values());
         all.chain(&self.event_type_suffix).chain(&self.timestamp)
     }
 
-    /// Whether its events may be of a type of its service.
+    /// Whether the adapter may publish events of this type.
     pub fn makes(&self, event_type: &CommandName) -> bool {
         let own = self.event_type.as_str();
         match event_type.as_str().strip_prefix(own) {
@@ -160,24 +163,25 @@ impl Adapter {
         }
     }
 
-    /// What of an event's id, type and data its provider has not signed, if anything: whoever has seen one request could
-    /// make another event of it. Such a provider's word is no signature of the service (MSG-4).
+    /// The first part of an event's id, type and data that the provider does not sign, if any. Anyone who has
+    /// seen one request could forge another event from it. The verification of such a provider is not a
+    /// signature of the service (MSG-4).
     pub fn unsigned(&self) -> Option<String> {
         if let Verification::SharedSecret { .. } = self.verification {
-            return Some("its provider shows a secret, and signs nothing".to_owned());
+            return Some("its provider sends a secret and signs nothing".to_owned());
         }
         let members = self.members.values().filter(|_| self.data == DataRule::Members);
-        let found = (self.external_id.iter().map(|it| ("external_id", it)))
-            .chain(self.event_type_suffix.iter().map(|it| ("event_type_suffix", it)))
-            .chain(members.map(|it| ("data", it)));
-        let mut unsigned = found.filter(|(_, origin)| !self.verification.covers(origin));
-        unsigned.next().map(|(what, origin)| {
-            format!("{what} comes from {origin}, which its provider's signature does not cover")
+        let origins = (self.external_id.iter().map(|origin| ("external_id", origin)))
+            .chain(self.event_type_suffix.iter().map(|origin| ("event_type_suffix", origin)))
+            .chain(members.map(|origin| ("data", origin)));
+        let mut unsigned = origins.filter(|(_, origin)| !self.verification.covers(origin));
+        unsigned.next().map(|(part, origin)| {
+            format!("{part} comes from {origin}, which its provider's signature does not cover")
         })
     }
 
-    /// What begins the evidence that is kept with a message, by what its provider has signed: all that the event is, the
-    /// body only, or nothing.
+    /// The first word of the evidence that the store keeps with a message: it says whether the provider signs
+    /// the whole event, only the body, or nothing.
     pub fn evidence(&self) -> &'static str {
         match (&self.verification, self.unsigned()) {
             (_, None) => EVIDENCE[0],
@@ -193,24 +197,27 @@ impl Adapter {
         let is_unfit = |name: &&String| name.is_empty() || name.len() > 64 || *name == kept::MEMBER;
         if let Some(name) = self.members.keys().find(is_unfit) {
             return Some(format!(
-                "members: {name:?} is no name for a member (1 to 64 bytes, not cloudevents)"
+                "members: {name:?} is not a valid member name (1 to 64 bytes, not cloudevents)"
             ));
         }
-        let is_long = |pointer: &Pointer| pointer.to_string().len() > bounds::POINTER_BYTES_MAX;
-        let long = || format!("a pointer has at most {} bytes", bounds::POINTER_BYTES_MAX);
-        if self.left_out.iter().any(is_long) {
-            return Some(long());
+        if let Some(problem) = self.left_out.iter().find_map(pointer_problem) {
+            return Some(problem);
         }
         self.origins().find_map(|origin| match origin {
-            Origin::Pointer(pointer) => is_long(pointer).then(long),
+            Origin::Pointer(pointer) => pointer_problem(pointer),
             Origin::Header(name) => header_problem(name),
         })
     }
 }
 
-/// What is wrong with the name of a header, if anything.
+fn pointer_problem(pointer: &Pointer) -> Option<String> {
+    let is_long = pointer.to_string().len() > limits::POINTER_BYTES_MAX;
+    is_long.then(|| format!("a pointer has at most {} bytes", limits::POINTER_BYTES_MAX))
+}
+
+/// The rule that the name of a header breaks, if any.
 pub(super) fn header_problem(name: &str) -> Option<String> {
     let fits = (1..=64).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
-    (!fits).then(|| format!("{name:?} is no name of a header: 1 to 64 of A-Z a-z 0-9 - _"))
+    (!fits).then(|| format!("{name:?} is not a valid header name: 1 to 64 of A-Z a-z 0-9 - _"))
 }

@@ -1,4 +1,4 @@
-//! Makes a native event of a request that was verified.
+//! Converts a verified request into a native event.
 
 use super::config::{Adapter, DataRule, IdRule, Origin};
 use super::id::event_id;
@@ -11,16 +11,16 @@ use crate::refusal::{Reason, Refusal};
 use crate::time::Timestamp;
 
 impl Adapter {
-    /// The native event that a request is, as JSON: what [`crate::message::event::NativeEvent::parse`] takes.
+    /// The request as a native event in JSON, as [`crate::message::event::NativeEvent::parse`] reads it.
     pub fn event(&self, request: &WebhookRequest<'_>) -> Result<Vec<u8>, Refusal> {
         self.check_body(request)?;
-        let seen = &self.look_up(request)?;
-        let members = self.members(seen)?;
+        let values = &self.look_up(request)?;
+        let members = self.members(values)?;
         let (data, metadata) = match self.data {
-            DataRule::Body => (self.body(request)?, Some(members).filter(|it| it != b"{}")),
+            DataRule::Body => (self.body(request)?, Some(members).filter(|members| members != b"{}")),
             DataRule::Members => (members, None),
         };
-        let external_id = self.external_id(seen)?;
+        let external_id = self.external_id(values)?;
         let id = match self.id {
             IdRule::Derived => event_id(&self.source, &external_id, &data)?,
             IdRule::External => {
@@ -32,10 +32,10 @@ impl Adapter {
                 })?
             }
         };
-        let timestamp = self.timestamp(seen)?;
+        let timestamp = self.timestamp(values)?;
         let event = NewEvent {
             id: &id,
-            event_type: &self.event_type(seen)?,
+            event_type: &self.event_type(values)?,
             timestamp: timestamp.as_deref(),
             version: None,
             data: &data,
@@ -45,11 +45,11 @@ impl Adapter {
         event.write()
     }
 
-    /// MSG-10: what is looked up in the body is one value to every reader of it. One that nothing is taken from may be
-    /// anything.
+    /// MSG-10: refuses a body that two parsers could read in two ways, if the adapter looks up values in it.
+    /// A body that the adapter does not read may be anything.
     fn check_body(&self, request: &WebhookRequest<'_>) -> Result<(), Refusal> {
-        let is_looked_at = self.origins().any(|it| matches!(it, Origin::Pointer(_)));
-        if request.body.is_empty() || self.data == DataRule::Body || !is_looked_at {
+        let is_body_read = self.origins().any(|origin| matches!(origin, Origin::Pointer(_)));
+        if request.body.is_empty() || self.data == DataRule::Body || !is_body_read {
             return Ok(());
         }
         let read = || -> Result<(), Fault> {
@@ -60,18 +60,18 @@ impl Adapter {
         read().map_err(|fault| Refusal::new(fault.kind.reason(), format!("the body: {fault}")))
     }
 
-    /// Looks up all that is taken from the body, in one pass over it.
-    fn look_up<'r>(&self, request: &WebhookRequest<'r>) -> Result<Seen<'_, 'r>, Refusal> {
-        let pointers = self.origins().filter_map(|it| match it {
+    /// Looks up all values of the body in one pass.
+    fn look_up<'r>(&self, request: &WebhookRequest<'r>) -> Result<RequestValues<'_, 'r>, Refusal> {
+        let pointers = self.origins().filter_map(|origin| match origin {
             Origin::Pointer(pointer) if !request.body.is_empty() => Some(pointer),
             _ => None,
         });
         let body = Lookups::of(request.body, pointers);
         let body = body.map_err(|fault| Refusal::new(fault.kind.reason(), format!("the body: {fault}")))?;
-        Ok(Seen { request: *request, body })
+        Ok(RequestValues { request: *request, body })
     }
 
-    /// The body as data, without what is left out.
+    /// The body as data, without the members in `left_out`.
     fn body(&self, request: &WebhookRequest<'_>) -> Result<Vec<u8>, Refusal> {
         let read = || -> Result<Vec<u8>, Fault> {
             let mut reader = Reader::new(request.body)?;
@@ -83,65 +83,66 @@ impl Adapter {
         read().map_err(|fault| Refusal::new(fault.kind.reason(), format!("the body: {fault}")))
     }
 
-    /// The members that the request has, as an object.
-    fn members(&self, seen: &Seen<'_, '_>) -> Result<Vec<u8>, Refusal> {
+    /// The configured members that the request has, as a JSON object.
+    fn members(&self, values: &RequestValues<'_, '_>) -> Result<Vec<u8>, Refusal> {
         let mut out = vec![b'{'];
         for (name, origin) in &self.members {
-            let Some(value) = origin.find(seen)? else { continue };
+            let Some(value) = origin.find(values)? else { continue };
             if out.len() > 1 {
                 out.push(b',');
             }
             write_string(&mut out, name);
             out.push(b':');
             match value {
-                Located::Header(text) => write_string(&mut out, text),
-                Located::Body(found) => out.extend_from_slice(found.raw),
+                RequestValue::Header(text) => write_string(&mut out, text),
+                RequestValue::Body(found) => out.extend_from_slice(found.raw),
             }
         }
         out.push(b'}');
         Ok(out)
     }
 
-    fn external_id(&self, seen: &Seen<'_, '_>) -> Result<String, Refusal> {
-        let part = |origin: &Origin| origin.text(seen, "the external id");
-        let parts = self.external_id.iter().map(part).collect::<Result<Vec<_>, _>>()?;
+    fn external_id(&self, values: &RequestValues<'_, '_>) -> Result<String, Refusal> {
+        let parts = self.external_id.iter().map(|origin| origin.text(values, "the external id"));
+        let parts = parts.collect::<Result<Vec<_>, _>>()?;
         let before = parts.iter().zip(&self.external_id).take(parts.len().saturating_sub(1));
-        // Two events could have one id: `a:b` and `c`, `a` and `b:c`.
+        // Without this rule `a:b` and `c` would have the same id as `a` and `b:c`.
         if let Some((_, origin)) = before.into_iter().find(|(part, _)| part.contains(':')) {
             let detail =
-                format!("{origin} must have no colon, which parts it from the rest of the external id");
+                format!("{origin} must not contain a colon: colons separate the parts of the external id");
             return Err(Refusal::new(Reason::InvalidId, detail));
         }
         Ok(parts.join(":"))
     }
 
-    fn event_type(&self, seen: &Seen<'_, '_>) -> Result<CommandName, Refusal> {
+    fn event_type(&self, values: &RequestValues<'_, '_>) -> Result<CommandName, Refusal> {
         let Some(origin) = &self.event_type_suffix else { return Ok(self.event_type.clone()) };
-        let suffix = origin.text(seen, "the event's type")?;
+        let suffix = origin.text(values, "the event's type")?;
         let name = CommandName::event_type(&format!("{}.{suffix}", self.event_type));
         name.map_err(|invalid| Refusal::new(Reason::InvalidName, format!("{origin}: {invalid}")))
     }
 
-    /// When it happened, where the request says so in a way that is known.
-    fn timestamp(&self, seen: &Seen<'_, '_>) -> Result<Option<String>, Refusal> {
-        let Some(value) = self.timestamp.as_ref().map(|it| it.find(seen)).transpose()?.flatten() else {
+    /// The time of the event, if the request has one in a known form.
+    fn timestamp(&self, values: &RequestValues<'_, '_>) -> Result<Option<String>, Refusal> {
+        let Some(value) = self.timestamp.as_ref().map(|origin| origin.find(values)).transpose()?.flatten()
+        else {
             return Ok(None);
         };
         let Some(text) = value.text() else { return Ok(None) };
-        let seconds = text.parse::<i64>().ok().and_then(|it| it.checked_mul(1000));
-        let written = seconds.map_or(text, |millis| Timestamp(millis).to_string());
-        Ok(Some(written).filter(|it| Timestamp::parse(it).is_some()))
+        let millis = text.parse::<i64>().ok().and_then(|seconds| seconds.checked_mul(1000));
+        let written = millis.map_or(text, |millis| Timestamp(millis).to_string());
+        Ok(Some(written).filter(|time| Timestamp::parse(time).is_some()))
     }
 }
 
-/// A value of a request.
-enum Located<'a> {
+/// A value found in a request.
+enum RequestValue<'a> {
     Header(&'a str),
     Body(Found<'a>),
 }
 
-impl Located<'_> {
-    /// Text, or a whole number as text.
+impl RequestValue<'_> {
+    /// Text as it is, or a whole number as text. Other values give `None`.
     fn text(&self) -> Option<String> {
         match self {
             Self::Header(text) => Some((*text).to_owned()),
@@ -150,25 +151,27 @@ impl Located<'_> {
     }
 }
 
-/// A request, and what was looked up in its body.
-struct Seen<'p, 'r> {
+/// A request with the values that were looked up in its body.
+struct RequestValues<'p, 'r> {
     request: WebhookRequest<'r>,
     body: Lookups<'p, 'r>,
 }
 
 impl Origin {
-    fn find<'r>(&self, seen: &Seen<'_, 'r>) -> Result<Option<Located<'r>>, Refusal> {
+    fn find<'r>(&self, values: &RequestValues<'_, 'r>) -> Result<Option<RequestValue<'r>>, Refusal> {
         match self {
-            Self::Header(name) => Ok(seen.request.header(name)?.map(Located::Header)),
-            Self::Pointer(pointer) => Ok(seen.body.at(pointer).map(Located::Body)),
+            Self::Header(name) => Ok(values.request.header(name)?.map(RequestValue::Header)),
+            Self::Pointer(pointer) => Ok(values.body.at(pointer).map(RequestValue::Body)),
         }
     }
 
-    /// A value that must be there, and not empty.
-    fn text(&self, seen: &Seen<'_, '_>, what: &str) -> Result<String, Refusal> {
-        let text = self.find(seen)?.and_then(|it| it.text()).filter(|it| !it.is_empty());
-        let missing = || format!("{what} is expected in {self}, as text or a whole number");
-        text.ok_or_else(|| Refusal::new(Reason::Malformed, missing()))
+    /// The value as text. Refuses a request in which it is missing or empty.
+    fn text(&self, values: &RequestValues<'_, '_>, role: &str) -> Result<String, Refusal> {
+        let text = self.find(values)?.and_then(|value| value.text()).filter(|text| !text.is_empty());
+        text.ok_or_else(|| {
+            let detail = format!("{role} is expected in {self}, as text or a whole number");
+            Refusal::new(Reason::Malformed, detail)
+        })
     }
 }
 

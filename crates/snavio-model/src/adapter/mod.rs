@@ -1,9 +1,9 @@
-//! Adapters: a foreign webhook becomes an event of the service that the adapter speaks for (MSG-7).
+//! Adapters: a foreign webhook becomes an event of the service that the adapter acts for (MSG-7).
 //!
-//! An adapter is data ([`Adapter`]): how the caller is verified, where the external id and other members come from, and
-//! what the event is. [`Verification::verify`] says whether a request is the provider's, [`Adapter::event`] makes a native
-//! event of it. The id is made from the content, as the Python reference makes it ([`event_id`]), so that the same webhook
-//! is the same event however often it is sent; or it is the external id itself.
+//! An adapter is data ([`Adapter`]): the verification of the caller, the places of the external id and other
+//! members, and the form of the event. [`Verification::verify`] checks that the provider sent the request;
+//! [`Adapter::event`] converts it into a native event. The id is derived from the content as in the Python
+//! reference ([`event_id`]), so that a repeated webhook is the same event; or it is the external id itself.
 
 mod config;
 mod convert;

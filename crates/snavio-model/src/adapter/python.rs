@@ -1,11 +1,13 @@
-//! JSON as Python writes it: byte for byte what `json.dumps(json.loads(text), sort_keys=True)` prints (MSG-7).
+//! JSON as Python writes it: byte for byte the output of `json.dumps(json.loads(text), sort_keys=True)`
+//! (MSG-7).
 //!
-//! That is not the canonical form. Python writes a space behind commas and colons, escapes all that is not ASCII, sorts
-//! names by code points, keeps whole numbers as they are and makes doubles of all others.
+//! This is not the canonical form. Python writes a space after commas and colons, escapes all characters
+//! outside ASCII, sorts names by code points, keeps whole numbers as they are and converts all others to
+//! doubles.
 
 use crate::json::{Fault, Kind, Reader};
 
-/// A document as Python writes it.
+/// Writes a document as Python does.
 pub fn dumps(document: &[u8]) -> Result<String, Fault> {
     let mut reader = Reader::new(document)?;
     let mut out = String::with_capacity(document.len() + document.len() / 4);
@@ -41,7 +43,7 @@ fn write_object(reader: &mut Reader<'_>, out: &mut String) -> Result<(), Fault> 
         write_value(reader, &mut value)?;
         members.push((name.into_owned(), value));
     }
-    // By code points, which is the order of UTF-8.
+    // The order of code points is the byte order of UTF-8.
     members.sort_unstable();
     out.push('{');
     for (place, (name, value)) in members.iter().enumerate() {
@@ -93,12 +95,12 @@ fn write_text(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// A number with a point or an exponent is a double to Python, any other a whole number of any length.
+/// Python reads a number with a point or an exponent as a double, any other as a whole number of any length.
 fn write_number(raw: &str, out: &mut String) {
     if !raw.contains(['.', 'e', 'E']) {
         return out.push_str(if raw == "-0" { "0" } else { raw });
     }
-    // What the reader took is a number to this parser too.
+    // The reader has accepted the number, so `parse` accepts it too.
     let value: f64 = raw.parse().unwrap_or_default();
     if value.is_infinite() {
         return out.push_str(if value > 0.0 { "Infinity" } else { "-Infinity" });
@@ -106,7 +108,7 @@ fn write_number(raw: &str, out: &mut String) {
     write_double(value, out);
 }
 
-/// The shortest digits that mean this double, with an exponent below 1e-4 and from 1e16 on.
+/// Writes the shortest digits that identify the double, with an exponent below 1e-4 and from 1e16 on.
 fn write_double(value: f64, out: &mut String) {
     let shortest = format!("{value:e}");
     let (mantissa, exponent) = shortest.split_once('e').unwrap_or((&shortest, "0"));
@@ -157,7 +159,7 @@ mod tests {
                 "\"é\u{7f}/\\/\\u0001\\b\\f\\n\\r\\t\\\"\\\\😀\"",
                 r#""\u00e9\u007f//\u0001\b\f\n\r\t\"\\\ud83d\ude00""#,
             ),
-            // By code points, not by UTF-16: the emoji comes behind.
+            // By code points, not by UTF-16: the emoji comes last.
             ("{\"\u{1f600}\":1,\"\u{ffff}\":2}", r#"{"\uffff": 2, "\ud83d\ude00": 1}"#),
             ("-0", "0"),
             ("-0.0", "-0.0"),

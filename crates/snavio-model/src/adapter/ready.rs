@@ -1,5 +1,5 @@
-//! Adapters that are ready to use: what is known of a provider, as data. Only the name, the service and the secret are
-//! still to be given; everything may be changed.
+//! Ready adapters: the settings of known providers, as data. The operator gives name, service and secret, and
+//! may change every setting.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::json::{InvalidPointer, Pointer};
 use crate::name::{AdapterName, CommandName, ServiceName};
 use crate::registry::Sealed;
 
-/// A provider whose webhooks are known.
+/// A provider with a ready adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -18,14 +18,12 @@ pub enum Preset {
     Telegram,
     /// Notifications of Google Calendar, which have headers and no body.
     GoogleCalendar,
-    /// Events of GitHub.
     Github,
-    /// Events of Stripe.
     Stripe,
 }
 
-/// What differs from one provider to the next.
-struct Known<'a> {
+/// The settings that differ between providers.
+struct Template<'a> {
     source: &'a str,
     event_type: &'a str,
     external_id: Vec<Origin>,
@@ -38,33 +36,32 @@ struct Known<'a> {
 }
 
 impl Preset {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::Telegram, Self::GoogleCalendar, Self::Github, Self::Stripe];
 
-    /// An adapter for a service, with the provider's secrets.
+    /// Creates the adapter for a service, with the provider's secrets.
     pub fn adapter(self, name: AdapterName, service: ServiceName, secrets: Vec<Sealed>) -> Adapter {
-        let known = match self {
+        let template = match self {
             Self::Telegram => telegram(),
             Self::GoogleCalendar => google_calendar(),
             Self::Github => github(),
             Self::Stripe => stripe(),
         };
-        let known = known.expect("the pointers of the presets are ones, as a test shows");
+        let template = template.expect("a test shows that the presets' pointers are valid");
         Adapter {
             name,
             service,
-            source: known.source.to_owned(),
-            event_type: CommandName::new(known.event_type)
-                .expect("the types of the presets are names, as a test shows"),
+            source: template.source.to_owned(),
+            event_type: CommandName::new(template.event_type)
+                .expect("a test shows that the presets' types are valid names"),
             event_type_suffix: None,
-            external_id: known.external_id,
-            id: known.id,
+            external_id: template.external_id,
+            id: template.id,
             id_prefix: None,
-            data: known.data,
-            members: known.members.into_iter().map(|(name, it)| (name.to_owned(), it)).collect(),
-            left_out: known.left_out,
-            timestamp: known.timestamp,
-            verification: known.verification,
+            data: template.data,
+            members: template.members.into_iter().map(|(name, origin)| (name.to_owned(), origin)).collect(),
+            left_out: template.left_out,
+            timestamp: template.timestamp,
+            verification: template.verification,
             secrets,
         }
     }
@@ -78,9 +75,10 @@ fn at(pointer: &str) -> Result<Origin, InvalidPointer> {
     Pointer::new(pointer).map(Origin::Pointer)
 }
 
-/// `setWebhook` with a `secret_token`. The number of an update is given once by a bot; ids are those of the reference.
-fn telegram() -> Result<Known<'static>, InvalidPointer> {
-    Ok(Known {
+/// For `setWebhook` with a `secret_token`. A bot uses each update number once. The ids equal those of the
+/// Python reference.
+fn telegram() -> Result<Template<'static>, InvalidPointer> {
+    Ok(Template {
         source: "telegram",
         event_type: "telegram.update",
         external_id: vec![at("/update_id")?],
@@ -93,9 +91,9 @@ fn telegram() -> Result<Known<'static>, InvalidPointer> {
     })
 }
 
-/// `watch` with a `token`. Messages are numbered within their channel, not one by one.
-fn google_calendar() -> Result<Known<'static>, InvalidPointer> {
-    Ok(Known {
+/// For `watch` with a `token`. Messages are numbered within their channel, with gaps.
+fn google_calendar() -> Result<Template<'static>, InvalidPointer> {
+    Ok(Template {
         source: "gcal",
         event_type: "google-calendar.notification",
         external_id: vec![header("X-Goog-Channel-ID"), header("X-Goog-Message-Number")],
@@ -115,10 +113,10 @@ fn google_calendar() -> Result<Known<'static>, InvalidPointer> {
     })
 }
 
-/// A webhook of a repository, an organisation or an app, with the content type `application/json`. The id of a delivery
-/// is the same when GitHub sends it again.
-fn github() -> Result<Known<'static>, InvalidPointer> {
-    Ok(Known {
+/// For a webhook of a repository, an organisation or an app, with the content type `application/json`. GitHub
+/// repeats the delivery id when it sends a webhook again.
+fn github() -> Result<Template<'static>, InvalidPointer> {
+    Ok(Template {
         source: "github",
         event_type: "github.event",
         external_id: vec![header("X-GitHub-Delivery")],
@@ -136,9 +134,9 @@ fn github() -> Result<Known<'static>, InvalidPointer> {
     })
 }
 
-/// An endpoint with its signing secret. How many webhooks still wait changes while Stripe sends an event again.
-fn stripe() -> Result<Known<'static>, InvalidPointer> {
-    Ok(Known {
+/// For an endpoint with its signing secret. `pending_webhooks` changes when Stripe sends an event again.
+fn stripe() -> Result<Template<'static>, InvalidPointer> {
+    Ok(Template {
         source: "stripe",
         event_type: "stripe.event",
         external_id: vec![at("/id")?],

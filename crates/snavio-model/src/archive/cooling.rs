@@ -1,42 +1,44 @@
-//! What may be moved to the archive, and why the rest stays (CLM-15, CLM-16, CLM-18).
+//! Which messages may move to the archive, and why others stay (CLM-15, CLM-16, CLM-18).
 
 use crate::bounds;
 use crate::claim::{Claim, Status};
 use crate::time::Timestamp;
 
-/// Who still needs a message where it is.
+/// The records that still need a message in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Needed {
-    /// It waits in a queue, or somebody works on it.
+    /// It waits in a queue, or a worker has leased it.
     pub by_delivery: bool,
-    /// It is a dead letter that a person may put back.
+    /// An operator may redrive it.
     pub by_dead_letter: bool,
-    /// Somebody has yet to decide what its id means.
+    /// A person has yet to resolve a conflict about its id.
     pub by_conflict: bool,
-    /// Its hash is in no other row: without it contents could not be compared.
+    /// No other row has its hash. Without it contents could not be compared.
     pub by_its_hash: bool,
 }
 
-/// Why a message stays.
+/// Why a message stays in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stays {
-    /// Its time beside the claim is not over, or its telemetry may still be read off it.
+    /// Its hot period has not ended, or telemetry may still read it.
     Hot,
-    /// Work on it has not ended, or nobody knows whether it has.
+    /// Work on it has not ended, or its outcome is unknown.
     Unfinished,
-    /// Somebody needs it.
+    /// [`Needed`] names the record that needs it.
     Needed,
 }
 
-/// Why a message stays, if it does: judged by all claims that it won, of whatever policy. Decides and touches nothing.
+/// The reason why a message stays, if any. It judges all claims that the message won, of any policy, and
+/// changes nothing.
 pub fn stays(received_at: Timestamp, claims: &[Claim], needed: Needed, now: Timestamp) -> Option<Stays> {
-    let is_hot = |it: &Claim| it.hot_until.is_some_and(|until| now < until);
+    let is_hot = |claim: &Claim| claim.hot_until.is_some_and(|until| now < until);
     let is_unread = now < received_at.plus(bounds::TELEMETRY_RETENTION);
-    let is_kept = claims.iter().any(|it| it.hot_until.is_some());
+    let is_kept = claims.iter().any(|claim| claim.hot_until.is_some());
     if !is_kept || is_unread || claims.iter().any(is_hot) {
         return Some(Stays::Hot);
     }
-    let has_ended = |it: &Claim| matches!(it.status(), Status::Completed | Status::Failed { is_final: true });
+    let has_ended =
+        |claim: &Claim| matches!(claim.status(), Status::Completed | Status::Failed { is_final: true });
     if !claims.iter().all(has_ended) {
         return Some(Stays::Unfinished);
     }

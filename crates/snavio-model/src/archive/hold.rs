@@ -1,4 +1,5 @@
-//! Legal holds: what is under one is neither deleted nor erased until it is lifted (CLM-18).
+//! Legal holds: the store neither deletes nor erases a record under a hold until a person lifts the hold
+//! (CLM-18).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,49 +9,41 @@ use crate::id::{MessageId, Serial};
 use crate::name::TenantName;
 use crate::time::Timestamp;
 
-/// What a hold is on.
+/// The scope of a hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Held {
-    /// Everything under one id that a tenant sent, or was sent by whomever.
+    /// All messages under one id that the tenant sent, or received from any sender.
     Id(MessageId),
-    /// Everything that went to one destination of a tenant, whoever sent it.
+    /// All messages to one destination of the tenant, from any sender.
     Destination(Arc<str>),
-    /// Everything that a tenant sent, or was sent.
+    /// All messages that the tenant sent or received.
     Tenant,
 }
 
-/// A hold: who keeps what, why, and since when.
+/// A legal hold, with the person who set it and the note.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
-    /// Its number.
     pub id: Serial,
-    /// Whose things it is on: the tenant whose id, or destination, it is.
+    /// The tenant of the records that the hold covers.
     pub tenant: TenantName,
-    /// On what of it.
     pub held: Held,
-    /// Who set it.
     pub who: String,
-    /// Why.
     pub why: String,
-    /// When.
     pub at: Timestamp,
-    /// Who lifted it and when, if somebody did.
+    /// Set once a person has lifted the hold.
     pub lifted: Option<Lifted>,
 }
 
-/// That a hold is over.
+/// The record that a person lifted a hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lifted {
-    /// Who lifted it.
     pub who: String,
-    /// Why.
     pub why: String,
-    /// When.
     pub at: Timestamp,
 }
 
 impl Hold {
-    /// The words for what it is on, in the record.
+    /// The object of the hold, as the audit log names it.
     pub fn object(&self) -> String {
         match &self.held {
             Held::Id(id) => format!("{id} of {}", self.tenant),
@@ -60,21 +53,20 @@ impl Hold {
     }
 }
 
-/// All holds that are in force, to be asked about any number of claims.
+/// All holds in force, indexed by tenant for look-ups of any number of claims.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InForce {
-    tenants: BTreeMap<String, OfTenant>,
+    tenants: BTreeMap<String, TenantHolds>,
 }
 
-/// The holds of one tenant.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct OfTenant {
+struct TenantHolds {
     all: Option<Serial>,
     ids: BTreeMap<String, Serial>,
     destinations: BTreeMap<String, Serial>,
 }
 
-impl OfTenant {
+impl TenantHolds {
     fn is_within(&self, others: &Self) -> bool {
         let Self { all, ids, destinations } = others;
         all.is_some()
@@ -82,48 +74,50 @@ impl OfTenant {
                 && self.ids.keys().all(|id| ids.contains_key(id))
                 && self.destinations.keys().all(|name| destinations.contains_key(name))
     }
+
+    fn on_id(&self, id: &str) -> Option<Serial> {
+        self.ids.get(id).copied().or(self.all)
+    }
 }
 
 impl InForce {
-    /// Of some holds, those that are in force.
+    /// Indexes the holds in force; lifted holds are ignored.
     pub fn of(holds: impl IntoIterator<Item = Hold>) -> Self {
-        let mut it = Self::default();
+        let mut active = Self::default();
         for hold in holds.into_iter().filter(|hold| hold.lifted.is_none()) {
-            let of_tenant = it.tenants.entry(hold.tenant.to_string()).or_default();
+            let of_tenant = active.tenants.entry(hold.tenant.to_string()).or_default();
             match &hold.held {
                 Held::Id(id) => drop(of_tenant.ids.insert(id.to_string(), hold.id)),
                 Held::Destination(name) => drop(of_tenant.destinations.insert(name.to_string(), hold.id)),
                 Held::Tenant => of_tenant.all = Some(hold.id),
             }
         }
-        it
+        active
     }
 
-    /// Whether nothing is held.
+    /// Whether no hold is in force.
     pub fn is_empty(&self) -> bool {
         self.tenants.is_empty()
     }
 
-    /// Whether whatever is held by these is held by others too.
+    /// Whether the other holds cover every record that these holds cover.
     pub fn is_within(&self, others: &Self) -> bool {
         self.tenants
             .iter()
-            .all(|(tenant, held)| others.tenants.get(tenant).is_some_and(|it| held.is_within(it)))
+            .all(|(tenant, held)| others.tenants.get(tenant).is_some_and(|others| held.is_within(others)))
     }
 
-    /// The hold that keeps a claim, with its message and its answer, from being deleted and erased: one on what the
-    /// sender's tenant sent, or on what the destination's was sent.
+    /// The hold that protects a claim, its message and its response from deletion and erasure, if any. It is
+    /// a hold of the sender's tenant on the sent message, or of the destination's tenant on the received one.
     pub fn on(&self, id: &str, tenant: &str, destination: &str) -> Option<Serial> {
-        let of = |tenant: &str| self.tenants.get(tenant);
-        let on_id = |it: &OfTenant| it.ids.get(id).copied().or(it.all);
-        let of_owner = || {
-            let owner = of(destination.split('/').next()?)?;
-            owner.destinations.get(destination).copied().or_else(|| on_id(owner))
-        };
-        of(tenant).and_then(on_id).or_else(of_owner)
+        let sender = self.tenants.get(tenant);
+        sender.and_then(|sender| sender.on_id(id)).or_else(|| {
+            let owner = self.tenants.get(destination.split('/').next()?)?;
+            owner.destinations.get(destination).copied().or_else(|| owner.on_id(id))
+        })
     }
 
-    /// The hold on a claim, if there is one.
+    /// As [`InForce::on`], by the key of the claim.
     pub fn on_claim(&self, key: &ClaimKey) -> Option<Serial> {
         self.on(key.id.as_str(), key.tenant.as_str(), &key.destination)
     }

@@ -1,8 +1,9 @@
-//! The archive: what is moved there of claims that have cooled, as it is written and found again (CLM-15 to CLM-18).
+//! The archive: the messages and responses of claims that are no longer hot, how they are written and found
+//! again (CLM-15 to CLM-18).
 //!
-//! A [`Record`] is a message with the answers to it; records stand together in a segment ([`segment`]), and a
-//! [`Pointer`] beside the claim says where. What may be moved is judged in [`cooling`], what must not be deleted is
-//! named in [`hold`].
+//! A [`Record`] is a message with its responses. A [`segment`] holds many records, and a [`Pointer`] beside
+//! the claim names the segment and the record. [`cooling`] judges which messages may move; [`hold`] names the
+//! records that must not be deleted.
 
 pub mod cooling;
 pub mod hold;
@@ -18,50 +19,47 @@ use crate::id::Serial;
 use crate::message::{Message, Path};
 use crate::time::Timestamp;
 
-/// A message as it stood in the log, with what was answered to it.
+/// A message as it was in the message log, with the responses to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Its number.
+    /// Its serial in the message log.
     pub number: Serial,
-    /// How it was decided.
+    /// The path on which the gateway decided it.
     pub path: Path,
-    /// When it was settled.
     pub settled_at: Timestamp,
-    /// The version of its hash.
+    /// The version of the rules for its content hash (MSG-9).
     pub hash_version: u16,
-    /// The message.
     pub message: Message,
-    /// The claims that moved with it, by their destinations.
+    /// The claims that moved with it, one for each destination.
     pub claims: Vec<ArchivedClaim>,
-    /// When what it says was destroyed, if it was.
+    /// When its content was erased, if it was.
     pub erased_at: Option<Timestamp>,
 }
 
-/// What is archived of a claim: the rest of it stays hot.
+/// The archived part of a claim. The rest of the claim stays in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchivedClaim {
-    /// Where the message went.
     pub destination: Arc<str>,
-    /// Until when the claim is kept.
+    /// The end of the claim's retention.
     pub expires_at: Timestamp,
-    /// The delivery that carried the work, where that was reported back.
+    /// The delivery that carried the work, if its outcome was reported.
     pub delivery: Option<Serial>,
-    /// What was answered, where that was kept.
+    /// The stored response, if the gateway kept it.
     pub answer: Option<Answer>,
 }
 
 impl Record {
-    /// The answer that a destination gave.
+    /// The response of a destination.
     pub fn answer(&self, destination: &str) -> Option<&Answer> {
-        self.claims.iter().find(|it| *it.destination == *destination)?.answer.as_ref()
+        self.claims.iter().find(|claim| *claim.destination == *destination)?.answer.as_ref()
     }
 
-    /// Whether it is of this message, and not of another that something wrong points to.
+    /// Whether this is the record of the message. A wrong pointer can lead to the record of another message.
     pub fn is_of(&self, id: &IdKey, number: Serial) -> bool {
         self.number == number && self.message.id == id.id && self.message.tenant == id.tenant
     }
 
-    /// The same without what the message and its answers say (CLM-18): the hash and the times stay.
+    /// The record without the content of the message and its responses (CLM-18). Hash and times stay.
     pub fn erased(mut self, at: Timestamp) -> Self {
         self.message = self.message.erased();
         for claim in &mut self.claims {
@@ -71,26 +69,26 @@ impl Record {
         self
     }
 
-    /// What it takes up in a segment, more or less.
+    /// The approximate size in a segment, in bytes.
     pub fn bytes(&self) -> usize {
-        let answers = self.claims.iter().filter_map(|it| it.answer.as_ref());
-        self.message.bytes() + answers.map(|it| it.body.len()).sum::<usize>()
+        let answers = self.claims.iter().filter_map(|claim| claim.answer.as_ref());
+        self.message.bytes() + answers.map(|answer| answer.body.len()).sum::<usize>()
     }
 }
 
-/// Where a record is: in which object, at which place, and what it must be.
+/// The place of a record in the archive, and the digest that the record must have.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Pointer {
     /// The segment's key.
     pub object: String,
-    /// Its place there, counted from zero.
+    /// The position of the record in the segment, from zero.
     pub place: u32,
     /// The SHA-256 of the record.
     pub digest: [u8; 32],
 }
 
 impl Pointer {
-    /// Takes back what it is written as: `<object>#<place>:<digest>`.
+    /// Reads the text form: `<object>#<place>:<digest>`.
     pub fn parse(text: &str) -> Option<Self> {
         let (object, rest) = text.rsplit_once('#')?;
         let (place, digest) = rest.split_once(':')?;
@@ -107,35 +105,33 @@ impl fmt::Display for Pointer {
     }
 }
 
-/// What stands beside a claim that was moved: where its record is, and what is known of its answer without reading that.
+/// The pointer beside a moved claim. It also says whether the record has a response, so that this needs no
+/// read of the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimPointer {
-    /// Where the record is.
     pub record: Pointer,
-    /// Whether there is an answer in it.
     pub answered: Answered,
 }
 
-/// Whether a record has an answer to a claim.
+/// Whether a record has a response to a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answered {
-    /// Nobody wrote down whether it has.
+    /// The pointer does not say it: an older version wrote it.
     Unsaid,
-    /// It has none.
     No,
-    /// It has one, with this status.
+    /// It has one, with this status code.
     With(u16),
 }
 
 impl ClaimPointer {
-    /// What is written beside a claim whose record is there, with its answer.
+    /// The pointer for a claim with its record at `record`.
     pub fn new(record: Pointer, answer: Option<&Answer>) -> Self {
-        let answered = answer.map_or(Answered::No, |it| Answered::With(it.status));
+        let answered = answer.map_or(Answered::No, |answer| Answered::With(answer.status));
         Self { record, answered }
     }
 
-    /// Takes back what it is written as: `<object>#<place>:<digest>:<status>`, `-` for no answer. Older ones end with the
-    /// digest.
+    /// Reads the text form: `<object>#<place>:<digest>:<status>`, with `-` for no response. Older pointers
+    /// end with the digest.
     pub fn parse(text: &str) -> Option<Self> {
         if let Some(record) = Pointer::parse(text) {
             return Some(Self { record, answered: Answered::Unsaid });
@@ -160,31 +156,19 @@ impl fmt::Display for ClaimPointer {
     }
 }
 
-/// Why something of the archive is not used.
+/// Why a part of the archive is unusable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// It is not what its key says.
-    #[error("{object} is not as it was written")]
-    Altered {
-        /// Which segment.
-        object: String,
-    },
-    /// It is of a form that this program does not know.
-    #[error("{object} is of a form that this version does not know")]
-    Unknown {
-        /// Which segment.
-        object: String,
-    },
-    /// A record is not what its pointer says, or not there.
-    #[error("record {place} of {object} is not as it was written")]
-    Record {
-        /// Which segment.
-        object: String,
-        /// Which of its records.
-        place: u32,
-    },
-    /// What points to it cannot be read.
-    #[error("{0:?} points to nothing in an archive")]
+    /// The content does not match the key.
+    #[error("archive segment {object} was altered: its content does not match the digest in its key")]
+    Altered { object: String },
+    /// A newer version may have written it.
+    #[error("archive segment {object} has a format that this version does not know")]
+    Unknown { object: String },
+    /// The record does not match its pointer, or is missing.
+    #[error("record {place} of archive segment {object} was altered or is missing")]
+    Record { object: String, place: u32 },
+    #[error("{0:?} is not a pointer into an archive")]
     Pointer(String),
 }
 

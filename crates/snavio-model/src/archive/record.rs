@@ -1,5 +1,5 @@
-//! A record as JSON: every column of the message, and what was answered. Bytes are base64, so that they come back byte
-//! for byte.
+//! A record as JSON: every column of the message, and the responses. Bytes are base64, so that they read back
+//! unchanged.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,7 +15,7 @@ use crate::message::{Message, Path};
 use crate::name::{CommandName, KeyVersion, ServiceName, TenantName};
 use crate::time::Timestamp;
 
-/// The columns of a message as the stores name them.
+/// The columns of a message, named as in the stores.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
@@ -65,7 +65,7 @@ struct AnswerDocument {
     body_base64: String,
 }
 
-/// The record as one line of JSON, without its end.
+/// The record as one line of JSON, without the line feed.
 pub(super) fn write(record: &Record) -> String {
     let message = &record.message;
     let document = Document {
@@ -90,76 +90,76 @@ pub(super) fn write(record: &Record) -> String {
         payload_base64: STANDARD.encode(&message.payload),
         event: message.event.as_ref().map(|event| event.to_text()),
         claims: record.claims.iter().map(written_claim).collect(),
-        erased_at: record.erased_at.map(|it| it.0),
+        erased_at: record.erased_at.map(|at| at.0),
     };
-    // A document of texts and numbers has no member that could not be written.
+    // A document of texts and numbers always serializes.
     serde_json::to_string(&document).unwrap_or_default()
 }
 
 fn written_claim(claim: &ArchivedClaim) -> ClaimDocument {
-    let answer = claim.answer.as_ref().map(|it| AnswerDocument {
-        status: it.status,
-        content_type: it.content_type.clone(),
-        body_base64: STANDARD.encode(&it.body),
+    let answer = claim.answer.as_ref().map(|answer| AnswerDocument {
+        status: answer.status,
+        content_type: answer.content_type.clone(),
+        body_base64: STANDARD.encode(&answer.body),
     });
     ClaimDocument {
         destination: claim.destination.to_string(),
         expires_at: claim.expires_at.0,
-        delivery: claim.delivery.map(|it| it.0),
+        delivery: claim.delivery.map(|delivery| delivery.0),
         answer,
     }
 }
 
-/// Takes back what [`write`] gave; nothing of another text.
+/// Reads the text that [`write`] returned. Any other text gives `None`.
 pub(super) fn read(text: &str) -> Option<Record> {
-    let it: Document = serde_json::from_str(text).ok()?;
+    let document: Document = serde_json::from_str(text).ok()?;
     let mut hash = [0; 32];
-    hex::decode_to_slice(&it.domain_hash, &mut hash).ok()?;
-    let key_version = match it.key_version.as_str() {
+    hex::decode_to_slice(&document.domain_hash, &mut hash).ok()?;
+    let key_version = match document.key_version.as_str() {
         "" => None,
         text => Some(KeyVersion::new(text).ok()?),
     };
-    let event = match &it.event {
+    let event = match &document.event {
         Some(text) => Some(EventEnvelope::stored(text)?.into()),
         None => None,
     };
     let message = Message {
-        tenant: TenantName::new(&it.tenant).ok()?,
-        id: MessageId::stored(&it.id),
-        source: ServiceName::new(&it.source).ok()?,
-        target: ServiceName::new(&it.target).ok()?,
-        name: CommandName::new(&it.name).ok()?,
-        signed_target: it.signed_target.into(),
-        sent_at: it.sent_at.into(),
+        tenant: TenantName::new(&document.tenant).ok()?,
+        id: MessageId::stored(&document.id),
+        source: ServiceName::new(&document.source).ok()?,
+        target: ServiceName::new(&document.target).ok()?,
+        name: CommandName::new(&document.name).ok()?,
+        signed_target: document.signed_target.into(),
+        sent_at: document.sent_at.into(),
         key_version,
-        signature: it.signature.into(),
-        correlation: CorrelationId::new(&it.correlation_id)?,
-        traceparent: Traceparent::parse(&it.traceparent)?,
-        received_at: Timestamp(it.received_at),
-        registry_version: it.registry_version,
+        signature: document.signature.into(),
+        correlation: CorrelationId::new(&document.correlation_id)?,
+        traceparent: Traceparent::parse(&document.traceparent)?,
+        received_at: Timestamp(document.received_at),
+        registry_version: document.registry_version,
         domain_hash: DomainHash(hash),
-        payload: STANDARD.decode(&it.payload_base64).ok()?.into(),
+        payload: STANDARD.decode(&document.payload_base64).ok()?.into(),
         event,
     };
     Some(Record {
-        number: Serial(it.seq),
-        path: Path::stored(&it.path),
-        settled_at: Timestamp(it.settled_at),
-        hash_version: it.hash_version,
+        number: Serial(document.seq),
+        path: Path::stored(&document.path),
+        settled_at: Timestamp(document.settled_at),
+        hash_version: document.hash_version,
         message,
-        claims: it.claims.into_iter().map(read_claim).collect::<Option<_>>()?,
-        erased_at: it.erased_at.map(Timestamp),
+        claims: document.claims.into_iter().map(read_claim).collect::<Option<_>>()?,
+        erased_at: document.erased_at.map(Timestamp),
     })
 }
 
-fn read_claim(it: ClaimDocument) -> Option<ArchivedClaim> {
-    let answer = match it.answer {
-        Some(it) => {
-            let body = STANDARD.decode(&it.body_base64).ok()?.into();
-            Some(Answer { status: it.status, content_type: it.content_type, body })
+fn read_claim(claim: ClaimDocument) -> Option<ArchivedClaim> {
+    let answer = match claim.answer {
+        Some(answer) => {
+            let body = STANDARD.decode(&answer.body_base64).ok()?.into();
+            Some(Answer { status: answer.status, content_type: answer.content_type, body })
         }
         None => None,
     };
-    let (destination, expires_at) = (it.destination.into(), Timestamp(it.expires_at));
-    Some(ArchivedClaim { destination, expires_at, delivery: it.delivery.map(Serial), answer })
+    let (destination, expires_at) = (claim.destination.into(), Timestamp(claim.expires_at));
+    Some(ArchivedClaim { destination, expires_at, delivery: claim.delivery.map(Serial), answer })
 }

@@ -65,7 +65,7 @@ fn event(number: i64) -> Record {
 
 /// CLM-16, CLM-18
 #[test]
-fn a_segment_reads_as_it_was_written_and_writing_it_twice_is_the_same_object() {
+fn segment_reads_back_and_is_written_deterministically() {
     let records = [record(1, b"{ \"amount\": 10.00 }\n"), event(4), record(9, b"\xff\x00")];
     let segment = segment::write(&records).unwrap();
     assert_eq!(segment::write(&records).unwrap(), segment);
@@ -80,9 +80,9 @@ fn a_segment_reads_as_it_was_written_and_writing_it_twice_is_the_same_object() {
     assert_eq!(segment::write(&[]), None);
 }
 
-/// CLM-17: what stands beside a claim says whether there is an answer, unless it was written before it did.
+/// CLM-17: the pointer beside a claim says whether a response exists, unless an older version wrote it.
 #[test]
-fn a_claims_pointer_tells_whether_there_is_an_answer() {
+fn claim_pointer_says_whether_a_response_exists() {
     let record = segment::write(&[record(1, b"1")]).unwrap().pointers.remove(0);
     let answer = Answer { status: 422, content_type: None, body: Bytes::new() };
     for (pointer, ending, answered) in [
@@ -102,18 +102,18 @@ fn a_claims_pointer_tells_whether_there_is_an_answer() {
 
 /// CLM-16
 #[test]
-fn a_record_is_of_one_message_only() {
+fn record_belongs_to_one_message_only() {
     let id = IdKey { id: MessageId::stored("id \"1\""), tenant: "acme".parse().unwrap() };
-    let it = record(1, b"1");
-    assert!(it.is_of(&id, Serial(1)));
-    assert!(!it.is_of(&id, Serial(2)));
+    let first = record(1, b"1");
+    assert!(first.is_of(&id, Serial(1)));
+    assert!(!first.is_of(&id, Serial(2)));
     assert!(!record(2, b"1").is_of(&id, Serial(2)));
-    assert!(!it.is_of(&IdKey { tenant: "umbrella".parse().unwrap(), ..id }, Serial(1)));
+    assert!(!first.is_of(&IdKey { tenant: "umbrella".parse().unwrap(), ..id }, Serial(1)));
 }
 
 /// CLM-18
 #[test]
-fn a_segment_that_was_tampered_with_is_noticed() {
+fn altered_segment_is_detected() {
     let segment = segment::write(&[record(1, b"1"), record(3, b"2")]).unwrap();
     for place in [0, 20, segment.text.len() / 2, segment.text.len() - 2] {
         let mut text = segment.text.clone();
@@ -123,7 +123,7 @@ fn a_segment_that_was_tampered_with_is_noticed() {
         assert_eq!(segment::find(&segment.pointers[1], &text), Err(altered), "at {place}");
     }
     assert!(segment::read(&segment.key, &segment.text[..segment.text.len() - 1]).is_err());
-    // Another's pointer, and one past the end.
+    // The pointer of another record, and one past the end.
     let (one, other) = (&segment.pointers[0], &segment.pointers[1]);
     for wrong in [Pointer { place: 1, ..one.clone() }, Pointer { place: 2, ..other.clone() }] {
         let fault = Fault::Record { object: segment.key.clone(), place: wrong.place };
@@ -136,7 +136,7 @@ fn a_segment_that_was_tampered_with_is_noticed() {
 
 /// CLM-18
 #[test]
-fn what_is_erased_keeps_hash_and_times_and_says_nothing() {
+fn erased_record_keeps_hash_and_times_without_content() {
     let erased = event(4).erased(Timestamp(77));
     assert!(erased.message.payload.is_empty() && erased.message.is_erased());
     assert_eq!(erased.message.event.as_ref().unwrap().metadata, None);
@@ -166,7 +166,7 @@ fn claim(hot_days: Option<u64>, status: Option<Status>) -> Claim {
 
 /// CLM-15, CLM-18
 #[test]
-fn only_what_has_cooled_and_ended_and_nobody_needs_is_moved() {
+fn only_cold_finished_unneeded_messages_are_moved() {
     let none = Needed::default();
     let (again, for_good) = (Status::Failed { is_final: false }, Status::Failed { is_final: true });
     let cold = |status| claim(Some(400), Some(status));
@@ -178,13 +178,13 @@ fn only_what_has_cooled_and_ended_and_nobody_needs_is_moved() {
         (vec![cold(Status::Processing)], none, 401, Some(Stays::Unfinished)),
         (vec![cold(again)], none, 401, Some(Stays::Unfinished)),
         (vec![cold(Status::InDoubt)], none, 401, Some(Stays::Unfinished)),
-        // One message, several destinations: the last one to cool and to end decides.
+        // A message with several destinations stays until its last claim is cold and ended.
         (vec![cold(Status::Completed), claim(Some(500), None)], none, 401, Some(Stays::Hot)),
         (vec![cold(Status::Completed), claim(None, Some(again))], none, 401, Some(Stays::Unfinished)),
         (vec![cold(Status::Completed), claim(None, None)], none, 401, None),
-        // Nothing of other policies is moved.
+        // Messages of other policies never move.
         (vec![claim(None, None)], none, 401, Some(Stays::Hot)),
-        // Telemetry is read off the message for fourteen days.
+        // Telemetry reads a message for fourteen days.
         (vec![claim(Some(1), None)], none, 13, Some(Stays::Hot)),
         (vec![claim(Some(1), None)], none, 14, None),
         (vec![claim(Some(1), None)], Needed { by_delivery: true, ..none }, 20, Some(Stays::Needed)),
@@ -198,7 +198,7 @@ fn only_what_has_cooled_and_ended_and_nobody_needs_is_moved() {
 
 /// CLM-18
 #[test]
-fn a_hold_covers_an_id_a_destination_or_a_tenant() {
+fn hold_covers_an_id_a_destination_or_a_tenant() {
     let hold = |tenant: &str, held| Hold {
         id: Serial(1),
         tenant: tenant.parse().unwrap(),
@@ -213,7 +213,7 @@ fn a_hold_covers_an_id_a_destination_or_a_tenant() {
         tenant: "acme".parse().unwrap(),
         destination: "umbrella/audit:posted".into(),
     };
-    for (it, is_held) in [
+    for (legal_hold, is_held) in [
         (hold("acme", Held::Id(MessageId::stored("a"))), true),
         (hold("acme", Held::Id(MessageId::stored("b"))), false),
         (hold("umbrella", Held::Id(MessageId::stored("a"))), true),
@@ -225,8 +225,12 @@ fn a_hold_covers_an_id_a_destination_or_a_tenant() {
         (hold("umbrella", Held::Tenant), true),
         (hold("umbre", Held::Tenant), false),
     ] {
-        assert_eq!(InForce::of([it.clone()]).on_claim(&key), is_held.then_some(it.id), "{it:?}");
+        assert_eq!(
+            InForce::of([legal_hold.clone()]).on_claim(&key),
+            is_held.then_some(legal_hold.id),
+            "{legal_hold:?}"
+        );
         let lifted = Lifted { who: String::new(), why: String::new(), at: Timestamp(1) };
-        assert!(InForce::of([Hold { lifted: Some(lifted), ..it }]).is_empty());
+        assert!(InForce::of([Hold { lifted: Some(lifted), ..legal_hold }]).is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Conflicts: an id that was used for two contents (CLM-8, CLM-12, CLM-13), and what people make of it.
+//! Conflicts: one id with two contents (CLM-8, CLM-12, CLM-13), and the decisions of people about them.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,25 +8,24 @@ use crate::id::{MessageId, Serial};
 use crate::name::{ServiceName, TenantName};
 use crate::time::Timestamp;
 
-/// Where a conflict stands.
+/// The state of a conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum ConflictState {
-    /// Nobody has looked at it.
+    /// No person has examined it.
     Open,
-    /// Somebody has.
+    /// A person has examined it.
     Triaged,
-    /// What came first is right.
+    /// The first content is right.
     ResolvedAcceptOriginal,
-    /// What came second is right: a reversal under a new id says so.
+    /// The second content is right. A reversal under a new id corrects the first.
     ResolvedAcceptNew,
-    /// The producer sent nonsense.
+    /// The message is the producer's mistake.
     ResolvedInvalidProducer,
 }
 
 impl ConflictState {
-    /// All of them.
     pub const ALL: [Self; 5] = [
         Self::Open,
         Self::Triaged,
@@ -35,7 +34,7 @@ impl ConflictState {
         Self::ResolvedInvalidProducer,
     ];
 
-    /// The word in answers and stores.
+    /// The name in responses and stores.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Open => "OPEN",
@@ -46,17 +45,18 @@ impl ConflictState {
         }
     }
 
-    /// Takes back what [`ConflictState::as_str`] gave.
+    /// The state with this name in stores.
     pub fn stored(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|it| it.as_str() == text)
+        Self::ALL.into_iter().find(|state| state.as_str() == text)
     }
 
-    /// Whether somebody still has to do something.
+    /// Whether a person still has to decide.
     pub fn is_open(self) -> bool {
         matches!(self, Self::Open | Self::Triaged)
     }
 
-    /// Whether a conflict may be moved there (CLM-12): looked at first, then resolved, and that for good.
+    /// Whether a conflict may move to the state `next` (CLM-12): a person triages it first, then resolves it
+    /// for good.
     pub fn may_become(self, next: Self) -> bool {
         match self {
             Self::Open => next == Self::Triaged,
@@ -66,119 +66,114 @@ impl ConflictState {
     }
 }
 
-/// An id that was used for a second content.
+/// One id with a second content, for one tenant that must decide.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// Its id, in the order of the log. The conflicting message has the number of the first one that was made of it.
+    /// Its number, in the order of the log. The conflicting message has the number of its first conflict.
     pub id: Serial,
-    /// Which of those under this id it is, from 1.
+    /// Its position among the conflicts under this id, from 1.
     pub place: u32,
-    /// The tenant whose id it is: the sender's.
+    /// The sender's tenant, which owns the id.
     pub tenant: TenantName,
-    /// Whose affair it is: the tenant of the target.
+    /// The tenant that must decide: the tenant of the target.
     pub owner: TenantName,
-    /// The id that means two things.
+    /// The id with two contents.
     pub event_id: MessageId,
-    /// Where the conflicting message was going.
+    /// The destination of the conflicting message.
     pub destination: std::sync::Arc<str>,
-    /// Who sent the conflicting message.
+    /// The sender of the conflicting message.
     pub source: ServiceName,
-    /// The message that was first,
+    /// The first message.
     pub original: Serial,
-    /// what it says,
+    /// The content hash of the first message.
     pub original_hash: DomainHash,
-    /// and what the conflicting one says.
+    /// The content hash of the conflicting message.
     pub hash: DomainHash,
     /// The dead letter with the conflicting message.
     pub dead_letter: Serial,
-    /// When it was noticed.
     pub flagged_at: Timestamp,
-    /// When it was sent last.
+    /// When the conflicting content was sent last.
     pub last_seen_at: Timestamp,
-    /// How often it was sent; of the last one under an id that has as many as may be recorded, together with all others.
+    /// The number of times that it was sent. The last conflict of an id that has reached the cap also counts
+    /// all further contents.
     pub count: u64,
-    /// Where it stands,
     pub state: ConflictState,
-    /// what people wrote, newest last,
+    /// The notes of people, the newest last.
     pub notes: String,
-    /// and the event that makes up for it, where the new content was accepted.
+    /// The compensating event, if the new content was accepted.
     pub compensating: Option<MessageId>,
 }
 
-/// What somebody wants to do with a conflict.
+/// A person's request to change the state of a conflict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Move {
-    /// Where it shall stand.
+    /// The new state.
     pub to: ConflictState,
-    /// Why.
     pub note: String,
-    /// The event that makes up for it.
+    /// The compensating event.
     pub compensating: Option<MessageId>,
 }
 
-/// Why a conflict does not move.
+/// Why the state of a conflict does not change.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Immovable {
-    /// Somebody else was first, or it is not a move at all.
+    /// Another person was first, or there is no such move.
     #[error("the conflict is {}, from where it does not become {}", from.as_str(), to.as_str())]
-    State {
-        /// Where it stands.
-        from: ConflictState,
-        /// Where it was to stand.
-        to: ConflictState,
-    },
-    /// Every move says why.
+    State { from: ConflictState, to: ConflictState },
+    /// Every move needs a note.
     #[error("a note is required, of one line and at most {} bytes", bounds::CONFLICT_NOTE_BYTES_MAX)]
     Note,
     /// CLM-13
     #[error("RESOLVED_ACCEPT_NEW requires the id of a compensating event, which is not the id in conflict")]
     Compensation,
-    /// CLM-13: nobody has seen it.
+    /// CLM-13: the compensating event is unknown.
     #[error(
-        "no compensating event of this id has come to a destination of yours that claims: send the reversal first, then name it while its claim is kept"
+        "no destination of your tenant has a claim of a compensating event with this id: send the reversal first, then name it while its claim is kept"
     )]
     Unsent,
-    /// CLM-13: what was there before made up for nothing.
+    /// CLM-13: an event from before the conflict compensates for nothing.
     #[error(
-        "the event of this id came before the conflict was noticed, so it does not make up for it: send a reversal under a new id"
+        "the event of this id came before the conflict was flagged, so it cannot compensate for it: send a reversal under a new id"
     )]
     SentBefore,
-    /// CLM-13: one reversal makes up for one posting.
-    #[error("conflict {0} names this event already: send a reversal of its own for this one")]
+    /// CLM-13: one reversal compensates for one posting.
+    #[error("conflict {0} already names this event: send a separate reversal for this conflict")]
     Named(Serial),
-    /// Nothing is made up for.
+    /// The other resolutions need no compensation.
     #[error("only RESOLVED_ACCEPT_NEW has a compensating event")]
     NoCompensation,
 }
 
-/// What a conflict is about. What the id means by another time, and what another tenant must decide, is another one.
+/// The subject of a conflict. Another id record of the same id, or another tenant that must decide, makes
+/// another conflict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dispute {
-    /// The message that was first,
+    /// The first message.
     pub original: Serial,
-    /// and whether its number was given in this very batch.
+    /// Whether the first message got its number in this batch.
     pub is_original_new: bool,
-    /// Whose destination it went to.
+    /// The tenant of the destination.
     pub owner: TenantName,
-    /// What the other one says.
+    /// The content hash of the conflicting message.
     pub hash: DomainHash,
 }
 
 impl Dispute {
-    /// Whether only their contents differ.
+    /// Whether the two differ only in the content of the conflicting message.
     pub fn is_beside(&self, other: &Self) -> bool {
         *self == Self { hash: self.hash, ..other.clone() }
     }
 }
 
 impl Conflict {
-    /// What it is about, once it is on record.
+    /// The subject of a recorded conflict.
     pub fn dispute(&self) -> Dispute {
         let (owner, hash) = (self.owner.clone(), self.hash);
         Dispute { original: self.original, is_original_new: false, owner, hash }
     }
 
-    /// Whether an event that came at these times, or did not come, can make up for it (CLM-13).
+    /// Checks that an event can compensate for the conflict (CLM-13). `first_seen` holds the first-seen times
+    /// of its claims.
     pub fn check_reversal(&self, first_seen: impl IntoIterator<Item = Timestamp>) -> Result<(), Immovable> {
         match first_seen.into_iter().max() {
             None => Err(Immovable::Unsent),
@@ -193,7 +188,7 @@ impl Conflict {
             return Err(Immovable::State { from: self.state, to: to.to });
         }
         let note = to.note.trim();
-        // A line of its own would look like another's note.
+        // With a line feed, one person's note could look like another's.
         if note.is_empty() || note.len() > bounds::CONFLICT_NOTE_BYTES_MAX || note.contains(char::is_control)
         {
             return Err(Immovable::Note);
@@ -246,7 +241,7 @@ mod tests {
 
     /// CLM-12
     #[test]
-    fn a_conflict_makes_only_the_moves_of_the_contract() {
+    fn conflict_makes_only_the_moves_of_the_contract() {
         use ConflictState::*;
         let resolved = [ResolvedAcceptOriginal, ResolvedAcceptNew, ResolvedInvalidProducer];
         for from in ConflictState::ALL {
@@ -262,22 +257,22 @@ mod tests {
 
     /// CLM-13
     #[test]
-    fn what_came_before_a_conflict_does_not_make_up_for_it() {
+    fn event_from_before_a_conflict_cannot_compensate() {
         let conflict = Conflict { flagged_at: Timestamp(1000), ..conflict(ConflictState::Triaged) };
-        for (first_seen, told) in [
+        for (first_seen, expected) in [
             (vec![], Err(Immovable::Unsent)),
             (vec![999], Err(Immovable::SentBefore)),
             (vec![1000], Ok(())),
             (vec![5, 1001], Ok(())),
         ] {
             let times = first_seen.iter().copied().map(Timestamp);
-            assert_eq!(conflict.check_reversal(times), told, "{first_seen:?}");
+            assert_eq!(conflict.check_reversal(times), expected, "{first_seen:?}");
         }
     }
 
     /// CLM-12, CLM-13
     #[test]
-    fn a_move_says_why_and_the_new_content_needs_a_reversal() {
+    fn move_needs_a_note_and_new_content_a_reversal() {
         use ConflictState::*;
         for (next, note, compensating, fault) in [
             (ResolvedAcceptNew, "right", Some("e-2"), None),

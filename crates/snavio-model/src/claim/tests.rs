@@ -3,7 +3,7 @@ use crate::delivery::processing::Processing;
 
 /// CLM-20
 #[test]
-fn a_claim_must_outlive_twice_the_window() {
+fn claim_must_outlive_twice_the_window() {
     let window = Duration::from_secs(60);
     for (keep_seconds, right) in
         [(179, false), (180, true), (300, true), (400 * 86_400, true), (400 * 86_400 + 1, false)]
@@ -22,7 +22,7 @@ fn a_claim_must_outlive_twice_the_window() {
 
 /// CLM-20
 #[test]
-fn a_claim_must_outlive_the_attempts_of_its_route() {
+fn claim_must_outlive_the_attempts_of_its_route() {
     let http = Processing::http("https://gl.example/post").longest(5);
     let problem = ClaimPolicy::strict().problem(Duration::from_secs(60), http);
     assert_eq!(
@@ -33,14 +33,14 @@ fn a_claim_must_outlive_the_attempts_of_its_route() {
     );
 }
 
-/// CLM-20: a push is the route's own, and what is usual fits what is usual.
+/// CLM-20: pushes are the route's own attempts. The default policy fits the default number of receives.
 #[test]
-fn a_claim_must_outlive_the_pushes_of_its_route() {
+fn claim_must_outlive_the_pushes_of_its_route() {
     let push = Processing::push("https://shop.example/hook");
     let problem = |attempts| ClaimPolicy::strict().problem(bounds::REPLAY_WINDOW, push.longest(attempts));
     assert_eq!(problem(bounds::RECEIVES_DEFAULT), None);
-    let told = problem(6).unwrap_or_default();
-    assert!(told.ends_with("2 × 60 s + 60 s + 6 × 20 s + 31 s = 331 s"), "{told}");
+    let text = problem(6).unwrap_or_default();
+    assert!(text.ends_with("2 × 60 s + 60 s + 6 × 20 s + 31 s = 331 s"), "{text}");
 }
 
 /// CLM-15
@@ -87,7 +87,7 @@ fn unknown() -> Ending {
 
 /// CLM-4, CLM-6, CLM-7
 #[test]
-fn every_ending_leads_somewhere() {
+fn every_ending_sets_the_status_and_the_next_step() {
     use Tracking::{Hold, Retry};
     let (again, for_good) = (Status::Failed { is_final: false }, Status::Failed { is_final: true });
     for (ending, number, tracking, status, next) in [
@@ -102,22 +102,24 @@ fn every_ending_leads_somewhere() {
         (unknown(), 1, Hold, Status::InDoubt, Next::Bury(DeadReason::InDoubt)),
     ] {
         let mut progress = Progress::new(Serial(7));
-        let led = progress.finish(&attempt(9, number, tracking), &ending, Timestamp(5)).unwrap();
-        let told = (progress.status, led, progress.fence, progress.attempts, progress.ended_at);
-        assert_eq!(told, (status, next, Some(Serial(9)), number, Some(Timestamp(5))), "{ending:?}");
+        let step = progress.finish(&attempt(9, number, tracking), &ending, Timestamp(5)).unwrap();
+        let result = (progress.status, step, progress.fence, progress.attempts, progress.ended_at);
+        assert_eq!(result, (status, next, Some(Serial(9)), number, Some(Timestamp(5))), "{ending:?}");
     }
 }
 
-/// CLM-7: one known failure does not make known what came of the attempts before it.
+fn lapse(progress: &mut Progress, number: u32) {
+    progress.lapsed(Some(Serial(i64::from(number))), number, Timestamp(5));
+}
+
+fn report(progress: &mut Progress, number: u32, ending: &Ending) -> Next {
+    let attempt = attempt(i64::from(number), number, Tracking::Retry);
+    progress.finish(&attempt, ending, Timestamp(5)).unwrap()
+}
+
+/// CLM-7: a known failure does not reveal the outcome of the attempts before it.
 #[test]
-fn doubt_about_an_attempt_outlasts_the_failures_of_later_ones() {
-    use Tracking::Retry;
-    let lapse = |progress: &mut Progress, number: u32| {
-        progress.lapsed(Some(Serial(i64::from(number))), number, Timestamp(5));
-    };
-    let fail = |progress: &mut Progress, number: u32, ending: &Ending| {
-        progress.finish(&attempt(i64::from(number), number, Retry), ending, Timestamp(5)).unwrap()
-    };
+fn unknown_outcome_outlasts_later_failures() {
     for (second, last, status) in [
         (None, failed(false), Status::InDoubt),
         (Some(failed(false)), failed(false), Status::InDoubt),
@@ -128,33 +130,33 @@ fn doubt_about_an_attempt_outlasts_the_failures_of_later_ones() {
         for first in [Some(unknown()), None] {
             let mut progress = Progress::new(Serial(7));
             match first {
-                Some(ending) => drop(fail(&mut progress, 1, &ending)),
+                Some(ending) => drop(report(&mut progress, 1, &ending)),
                 None => lapse(&mut progress, 1),
             }
             match &second {
-                Some(ending) => assert_eq!(fail(&mut progress, 2, ending), Next::Again),
+                Some(ending) => assert_eq!(report(&mut progress, 2, ending), Next::Again),
                 None => lapse(&mut progress, 2),
             }
             let stored = progress.error_text().map(Cow::into_owned);
             let read = Progress { doubted: false, error: None, ..progress.clone() }.with_error_text(stored);
-            assert_eq!(read, progress, "a store loses no doubt");
-            fail(&mut progress, 3, &last);
+            assert_eq!(read, progress, "a store keeps the unknown outcome");
+            report(&mut progress, 3, &last);
             assert_eq!((progress.status, progress.doubted), (status, false), "{second:?} {last:?}");
             assert!(progress.was_ended_by(Serial(3), &last));
         }
     }
     let mut known = Progress::new(Serial(7));
-    fail(&mut known, 1, &unknown());
+    report(&mut known, 1, &unknown());
     known.reopened();
     for number in 1..=3 {
-        fail(&mut known, number, &failed(false));
+        report(&mut known, number, &failed(false));
     }
-    assert_eq!(known.status, Status::Failed { is_final: true }, "a person has decided what was in doubt");
+    assert_eq!(known.status, Status::Failed { is_final: true }, "a person has decided the unknown outcome");
 }
 
-/// CLM-7: a reporter's own words raise no doubt, and lay none.
+/// CLM-7: a reporter's own words neither raise nor clear an unknown outcome.
 #[test]
-fn the_words_of_an_error_are_no_doubt() {
+fn error_text_cannot_forge_an_unknown_outcome() {
     let mut progress = Progress::new(Serial(7));
     let error = format!("{DOUBTED}no");
     let ending = Ending::Failed { error, is_final: false, answer: None, retry_after: None };
@@ -163,23 +165,23 @@ fn the_words_of_an_error_are_no_doubt() {
     assert!(!progress.clone().with_error_text(stored).doubted);
 }
 
-/// CLM-7: whether what was handed out is done is not known when it ends without a report, for whatever reason.
+/// CLM-7: the outcome of leased work is unknown if the work ends without a report, for any reason.
 #[test]
-fn what_was_handed_out_and_never_reported_is_in_doubt() {
+fn leased_work_without_a_report_has_an_unknown_outcome() {
     for reason in [DeadReason::ReceivesExhausted, DeadReason::RetentionExpired, DeadReason::Purged] {
         for (receives, status) in [(0, Status::Failed { is_final: true }), (1, Status::InDoubt)] {
             let mut progress = Progress::new(Serial(7));
             progress.buried(reason, receives, Timestamp(5));
             assert_eq!(progress.status, status, "{reason:?} after {receives}");
             let error = progress.error.unwrap();
-            assert_eq!(error.contains("whether it is done is not known"), receives > 0, "{error}");
+            assert_eq!(error.contains("its outcome is unknown"), receives > 0, "{error}");
         }
     }
 }
 
 /// CLM-5
 #[test]
-fn what_is_complete_says_what_is_missing_and_not_what_went_wrong_before() {
+fn completed_work_keeps_its_note_and_drops_earlier_errors() {
     let mut progress = Progress::new(Serial(7));
     progress.finish(&attempt(8, 1, Tracking::Retry), &failed(false), Timestamp(5)).unwrap();
     let mut done = progress.clone();
@@ -194,7 +196,7 @@ fn what_is_complete_says_what_is_missing_and_not_what_went_wrong_before() {
 
 /// CLM-7: the stored answer never changes once it is there.
 #[test]
-fn who_comes_late_is_fenced_and_changes_nothing() {
+fn late_report_is_fenced_and_changes_nothing() {
     for first in [completed("JE-2"), failed(true)] {
         let mut progress = Progress::new(Serial(7));
         progress.finish(&attempt(9, 2, Tracking::Retry), &first, Timestamp(5)).unwrap();
@@ -208,7 +210,7 @@ fn who_comes_late_is_fenced_and_changes_nothing() {
 
 /// CLM-4
 #[test]
-fn whoever_tells_again_what_it_told_before_is_recognised() {
+fn repeated_report_is_recognised() {
     let mut progress = Progress::new(Serial(7));
     progress.finish(&attempt(9, 1, Tracking::Retry), &completed("JE-1"), Timestamp(5)).unwrap();
     assert!(progress.was_ended_by(Serial(9), &completed("JE-1")));
@@ -217,9 +219,10 @@ fn whoever_tells_again_what_it_told_before_is_recognised() {
     assert!(!progress.was_ended_by(Serial(9), &failed(true)));
 }
 
-/// CLM-6: a failure that is told again does not begin its pause anew; another one, a worse one and a lapse do count.
+/// CLM-6: a repeated report of a failure does not restart its pause. Another failure, a worse one and a lapse
+/// do count.
 #[test]
-fn a_failure_that_is_told_again_is_recognised_while_its_pause_goes_on() {
+fn repeated_failure_is_recognised_during_its_pause() {
     let mut progress = Progress::new(Serial(7));
     assert!(!progress.waits_after(Serial(9), &failed(false)));
     progress.finish(&attempt(9, 1, Tracking::Retry), &failed(false), Timestamp(5)).unwrap();
@@ -244,7 +247,7 @@ fn claim(expires_at: i64) -> Claim {
 
 /// CLM-20: a second winner would be worse than a late one.
 #[test]
-fn unfinished_work_keeps_its_claim_and_finished_work_for_as_long_as_it_may_be_sent_again() {
+fn claim_outlives_unfinished_work_and_possible_resends() {
     let late = Timestamp(1_000_000);
     for (ending, status) in [(completed("JE-1"), "COMPLETED"), (failed(true), "FAILED")] {
         let mut claim = claim(1000);
@@ -257,13 +260,9 @@ fn unfinished_work_keeps_its_claim_and_finished_work_for_as_long_as_it_may_be_se
         assert_eq!(claim.expires_at, kept);
         assert!(!claim.is_live(kept));
     }
-    let doubted = || {
-        let mut claim = claim(1000);
-        claim.finish(&attempt(9, 1, Tracking::Hold), &unknown(), late).unwrap();
-        claim
-    };
-    assert!(doubted().is_live(Timestamp(i64::MAX)), "CLM-7: until a person decides");
-    let mut settled = doubted();
+    let mut settled = claim(1000);
+    settled.finish(&attempt(9, 1, Tracking::Hold), &unknown(), late).unwrap();
+    assert!(settled.is_live(Timestamp(i64::MAX)), "CLM-7: until a person decides");
     settled.settled(None, Timestamp(2_000_000)).unwrap();
     assert!(settled.is_live(Timestamp(2_179_999)) && !settled.is_live(Timestamp(2_180_000)));
     let mut buried = claim(1000);
@@ -274,20 +273,22 @@ fn unfinished_work_keeps_its_claim_and_finished_work_for_as_long_as_it_may_be_se
     assert_eq!(long.expires_at, Timestamp(i64::MAX), "and never for shorter than its policy says");
 }
 
-/// CLM-20: whatever window a node is configured with, a policy that goes with it keeps what ended late for long enough.
+/// CLM-20: under every configured window, a policy that fits the window keeps the claims of late work for
+/// long enough.
 #[test]
-fn work_that_ends_late_keeps_its_claim_for_as_long_as_the_window_in_force_takes() {
+fn late_work_keeps_its_claim_for_the_window_in_force() {
     let ended = Timestamp(10_000_000);
     for window in [1, 60, 120, 900].map(Duration::from_secs) {
         let takes = 2 * window + bounds::CLAIM_KEEP_SLACK;
         let keeps = [takes, takes + Duration::from_secs(7), bounds::EVENT_KEEP];
-        for keep in keeps.map(|it| it.max(bounds::CLAIM_KEEP_SLACK)) {
+        for keep in keeps.map(|keep| keep.max(bounds::CLAIM_KEEP_SLACK)) {
             let keep_seconds = u32::try_from(keep.as_secs()).unwrap();
             let policy = ClaimPolicy::Strict { keep_seconds };
-            assert_eq!(policy.problem(window, Attempts::default()), None, "it goes with the window");
+            assert_eq!(policy.problem(window, Attempts::default()), None, "the policy fits the window");
             let mut claim = claim(i64::try_from(keep.as_millis()).unwrap());
             claim.finish(&attempt(9, 1, Tracking::Retry), &completed("JE-1"), ended).unwrap();
-            // A resend that was signed just before the end, by a clock that goes ahead as far as it may.
+            // A resend that was signed just before the end, by a clock that is ahead by as much as the window
+            // allows.
             let resent = Timestamp(ended.plus(takes).0 - 1);
             assert!(claim.is_live(resent), "window {window:?}, kept {keep:?}");
             assert!(!claim.is_live(ended.plus(bounds::EVENT_KEEP)), "and not for ever");
@@ -301,9 +302,10 @@ fn work_that_ends_late_keeps_its_claim_for_as_long_as_the_window_in_force_takes(
     assert!(claim.is_prolonged());
 }
 
-/// CLM-4: the last attempt's failure is for good, whatever it was told to be; telling it again is no news.
+/// CLM-4: the failure of the last attempt is final, even if it was reported as retryable. A repeated report
+/// changes nothing.
 #[test]
-fn a_last_failure_that_is_told_again_is_recognised() {
+fn repeated_last_failure_is_recognised() {
     let for_good = Status::Failed { is_final: true };
     for (ending, status) in [(failed(false), for_good), (unknown(), Status::InDoubt)] {
         let mut progress = Progress::new(Serial(7));
@@ -313,7 +315,7 @@ fn a_last_failure_that_is_told_again_is_recognised() {
     }
 }
 
-/// QUA-1: what an engine cannot hold would make the end of work impossible to report.
+/// QUA-1: text that an engine cannot store would make the end of work impossible to report.
 #[test]
 fn errors_are_kept_printable_and_short() {
     let mut progress = Progress::new(Serial(7));
@@ -326,20 +328,20 @@ fn errors_are_kept_printable_and_short() {
 
 /// CLM-1
 #[test]
-fn a_destination_is_its_own_tenants() {
-    let key = |destination: &str| ClaimKey {
-        id: MessageId::stored("id"),
-        tenant: TenantName::new("zeta").unwrap(),
-        destination: destination.into(),
-    };
+fn destination_belongs_to_its_own_tenant() {
     for (destination, owned) in [("acme/bot:pay", true), ("acm/bot:pay", false), ("acmes/bot:pay", false)] {
-        assert_eq!(key(destination).is_owned_by("acme"), owned, "{destination}");
+        let key = ClaimKey {
+            id: MessageId::stored("id"),
+            tenant: TenantName::new("zeta").unwrap(),
+            destination: destination.into(),
+        };
+        assert_eq!(key.is_owned_by("acme"), owned, "{destination}");
     }
 }
 
 /// CLM-2
 #[test]
-fn a_status_has_one_number_and_its_word() {
+fn status_has_one_number_and_its_name() {
     for status in Status::ALL {
         assert_eq!(Status::stored(status.number()), Some(status));
         assert!(Status::named(status.as_str()).contains(&status));
@@ -348,12 +350,15 @@ fn a_status_has_one_number_and_its_word() {
     assert_eq!(Status::named("failed").len(), 2);
 }
 
+fn read_policy(text: &str) -> serde_json::Result<ClaimPolicy> {
+    serde_json::from_str(text)
+}
+
 /// CLM-3
 #[test]
 fn policies_read_as_the_contract_names_them() {
-    let read = |text| serde_json::from_str::<ClaimPolicy>(text);
-    assert_eq!(read(r#"{"policy":"none"}"#).unwrap(), ClaimPolicy::None);
-    assert_eq!(read(r#"{"policy":"strict"}"#).unwrap(), ClaimPolicy::Strict { keep_seconds: 300 });
+    assert_eq!(read_policy(r#"{"policy":"none"}"#).unwrap(), ClaimPolicy::None);
+    assert_eq!(read_policy(r#"{"policy":"strict"}"#).unwrap(), ClaimPolicy::Strict { keep_seconds: 300 });
     for (name, keep, compares) in [
         ("strict", 300, false),
         ("event", 86_400, true),
@@ -361,19 +366,19 @@ fn policies_read_as_the_contract_names_them() {
         ("ledger", 220_924_800, true),
     ] {
         let text = format!(r#"{{"policy":"{name}"}}"#);
-        let policy: ClaimPolicy = serde_json::from_str(&text).unwrap();
-        let told = (policy.name(), policy.keep().unwrap().as_secs(), policy.compares().is_some());
-        assert_eq!(told, (name, keep, compares));
+        let policy = read_policy(&text).unwrap();
+        let result = (policy.name(), policy.keep().unwrap().as_secs(), policy.compares().is_some());
+        assert_eq!(result, (name, keep, compares));
         assert_eq!(policy.problem(bounds::REPLAY_WINDOW, Attempts::default()), None);
     }
-    assert!(read(r#"{"policy":"strict","keep":1}"#).is_err());
+    assert!(read_policy(r#"{"policy":"strict","keep":1}"#).is_err());
 }
 
 /// CLM-7
 #[test]
-fn what_no_lease_was_given_for_does_not_go_on_record() {
+fn late_report_without_a_lease_is_not_recorded() {
     let leases = Leases { after: Serial(10), newest: Serial(20), attempts: 2 };
-    for (fence, on_record, goes) in [
+    for (fence, on_record, is_recorded) in [
         (11, 0, true),
         (20, 0, true),
         (20, 1, true),
@@ -384,7 +389,11 @@ fn what_no_lease_was_given_for_does_not_go_on_record() {
         (-1, 0, false),
         (i64::MAX, 0, false),
     ] {
-        assert_eq!(leases.put_on_record(Serial(fence), on_record), goes, "{fence}, {on_record} before");
+        assert_eq!(
+            leases.put_on_record(Serial(fence), on_record),
+            is_recorded,
+            "{fence}, {on_record} before"
+        );
     }
-    assert!(!Leases { attempts: 0, ..leases }.put_on_record(Serial(15), 0), "nobody ever had it");
+    assert!(!Leases { attempts: 0, ..leases }.put_on_record(Serial(15), 0), "no worker ever leased it");
 }

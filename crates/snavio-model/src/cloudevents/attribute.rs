@@ -1,31 +1,30 @@
-//! Attributes: their names, and the types of their values.
+//! Attributes of CloudEvents: their names, and the types of their values.
 
 use crate::bounds::CLOUDEVENT_NAME_BYTES_MAX;
 use crate::json::{Fault, Kind, Reader, write_string};
 
-/// The value of an attribute. What CloudEvents calls a URI, a time or binary is text here and in JSON.
+/// The value of an attribute. URIs, times and binary values of CloudEvents are text here, as in JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     /// Text without control characters.
     Text(String),
     /// A whole number of 32 bits.
     Integer(i32),
-    /// Yes or no.
     Boolean(bool),
 }
 
-/// What is wrong with a value.
+/// The rule for values, as refusals state it.
 pub(super) const VALUE_RULE: &str =
     "must be text without control characters, a whole number of 32 bits, true or false";
 
 impl Value {
-    /// Text, if an attribute may have it.
+    /// A value of text, if an attribute may hold the text.
     pub(super) fn text(text: String) -> Option<Self> {
         is_text(&text).then_some(Self::Text(text))
     }
 
-    /// Reads the value that comes next: nothing of `null`, which stands for an attribute that is not there, and an error
-    /// within of what no attribute can have.
+    /// Reads the next value. `null` gives `None`, because it stands for an absent attribute. A value that no
+    /// attribute can hold gives the inner error.
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Option<Result<Self, ()>>, Fault> {
         let value = match reader.kind()? {
             Kind::Null => {
@@ -43,7 +42,7 @@ impl Value {
         Ok(Some(value.ok_or(())))
     }
 
-    /// The text, if it is one.
+    /// The text, if the value is text.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -51,7 +50,7 @@ impl Value {
         }
     }
 
-    /// Appends it as JSON.
+    /// Appends the value as JSON.
     pub(super) fn write_json(&self, out: &mut Vec<u8>) {
         match self {
             Self::Text(text) => write_string(out, text),
@@ -60,7 +59,7 @@ impl Value {
     }
 }
 
-/// The canonical text, which headers carry.
+/// The canonical text, as headers carry it.
 impl std::fmt::Display for Value {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -71,26 +70,25 @@ impl std::fmt::Display for Value {
     }
 }
 
-/// Digits with a minus sign at most: `1.0` and `1e3` are no integers to CloudEvents.
+/// Accepts digits with at most a minus sign: `1.0` and `1e3` are no integers in CloudEvents.
 fn integer(raw: &[u8]) -> Option<i32> {
     std::str::from_utf8(raw).ok()?.parse().ok()
 }
 
-/// What is wrong with a name.
+/// The rule for names, as refusals state it.
 pub(super) const NAME_RULE: &str = "attribute names must be 1 to 64 of a-z 0-9";
 
-/// Whether an attribute may be called so.
+/// Whether a text is a valid name of an attribute.
 pub(super) fn is_name(text: &str) -> bool {
     (1..=CLOUDEVENT_NAME_BYTES_MAX).contains(&text.len())
         && text.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9'))
 }
 
-/// Whether an attribute may hold this text.
 fn is_text(text: &str) -> bool {
     text.chars().all(is_attribute_char)
 }
 
-/// Whether it is no control character, and none that Unicode says is no character.
+/// Whether the character is neither a control character nor a noncharacter of Unicode.
 pub(super) fn is_attribute_char(char: char) -> bool {
     let code = u32::from(char);
     !(char.is_control() || matches!(code, 0xfdd0..=0xfdef) || code & 0xfffe == 0xfffe)
@@ -102,8 +100,8 @@ mod tests {
 
     /// MSG-6
     #[test]
-    fn a_value_is_text_a_small_whole_number_or_a_boolean() {
-        let text = |it: &str| Some(Ok(Value::Text(it.to_owned())));
+    fn value_is_text_a_small_integer_or_a_boolean() {
+        let text = |value: &str| Some(Ok(Value::Text(value.to_owned())));
         for (json, value) in [
             (r#""a b""#, text("a b")),
             (r#""é\ud83d\ude00""#, text("é😀")),
@@ -130,7 +128,7 @@ mod tests {
 
     /// MSG-6
     #[test]
-    fn a_name_is_lower_case_letters_and_digits() {
+    fn name_is_lower_case_letters_and_digits() {
         for (name, fits) in [
             ("a", true),
             ("a1", true),

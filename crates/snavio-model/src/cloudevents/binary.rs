@@ -1,4 +1,4 @@
-//! Binary mode: attributes in headers that begin with `ce-`, and the data as the body.
+//! Binary mode: the attributes are in headers that begin with `ce-`, and the data is the body.
 
 use std::borrow::Cow;
 
@@ -14,9 +14,10 @@ use crate::refusal::{Reason, Refused};
 const PREFIX: &str = "ce-";
 
 impl<'a> CloudEvent<'a> {
-    /// Reads an event in binary mode from all headers of a request, in any case, and its body. A body without a content
-    /// type is JSON, as data in structured mode is; no JSON is empty, so an empty one is no data. Of another type it is data
-    /// that is empty.
+    /// Reads an event in binary mode from all headers of a request, in any case, and its body.
+    ///
+    /// A body without a content type is JSON, as in structured mode. JSON is never empty, so an empty body is
+    /// then no data. With another content type an empty body is empty data.
     pub fn binary<'h>(
         headers: impl IntoIterator<Item = (&'h str, &'h str)>,
         body: &'a [u8],
@@ -30,15 +31,15 @@ impl<'a> CloudEvent<'a> {
                 continue;
             }
             if seen.contains(&name) {
-                draft.form.wrong(Reason::DuplicateMember, || "a header of the event came twice".into());
+                draft.form.add_fault(Reason::DuplicateMember, || "a header of the event came twice".into());
             }
             match attribute {
                 None => draft.attribute("datacontenttype", Value::text(value.to_owned()).ok_or(())),
                 Some("datacontenttype") => {
                     let detail = "ce-datacontenttype must not be sent: the content-type header says it";
-                    draft.form.wrong(Reason::Malformed, || detail.into());
+                    draft.form.add_fault(Reason::Malformed, || detail.into());
                 }
-                Some(attribute) => header(&mut draft, attribute, value),
+                Some(attribute) => read_header(&mut draft, attribute, value),
             }
             seen.push(name);
         }
@@ -51,8 +52,8 @@ impl<'a> CloudEvent<'a> {
         })
     }
 
-    /// The event in binary mode; nothing if its headers are more than receivers take, or if an empty body would be read as
-    /// data that it does not have, and it must be sent in structured mode.
+    /// The event in binary mode. `None` if the event must be sent in structured mode: its headers exceed the
+    /// limit of receivers, or receivers would read its empty body as data that it does not have.
     pub fn to_binary(&self) -> Option<BinaryForm<'_>> {
         let is_json = self.content_type().is_none_or(media::is_json);
         if self.data.kind() == DataKind::None && !is_json {
@@ -62,7 +63,7 @@ impl<'a> CloudEvent<'a> {
         for (name, value) in self.members() {
             headers.push((format!("{PREFIX}{name}"), in_header(&value.to_string())));
         }
-        // A body without a type would be read as JSON, or as anything.
+        // Receivers would read a body without a content type as JSON, or as anything.
         let implied = match self.data.kind() {
             DataKind::None => None,
             DataKind::Json => Some("application/json"),
@@ -81,27 +82,27 @@ impl<'a> CloudEvent<'a> {
 /// An event in binary mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BinaryForm<'a> {
-    /// Headers, their names in lower case, the content type among them.
+    /// Names in lower case. The content type is among them.
     pub headers: Vec<(String, String)>,
-    /// The body.
     pub body: Cow<'a, [u8]>,
 }
 
-fn header(draft: &mut Draft, attribute: &str, value: &str) {
+fn read_header(draft: &mut Draft, attribute: &str, value: &str) {
     match decoded(value) {
         Some(text) => draft.attribute(attribute, Value::text(text).ok_or(())),
         None => {
             let rule = "as printable ASCII, all else percent-encoded in UTF-8";
-            // Names of attributes are short, and say nothing but their letters.
-            let which = if super::attribute::is_name(attribute) { attribute } else { "…" };
-            draft
-                .form
-                .wrong(Reason::Malformed, || format!("the header {PREFIX}{which} must be written {rule}"));
+            // A valid name is short and holds only letters and digits, so that the refusal can repeat it.
+            let shown_name = if super::attribute::is_name(attribute) { attribute } else { "…" };
+            draft.form.add_fault(Reason::Malformed, || {
+                format!("the header {PREFIX}{shown_name} must be written {rule}")
+            });
         }
     }
 }
 
-/// What a header says, quoted strings of older senders included; nothing of what is not written so.
+/// Decodes the value of a header, and also quoted strings of older senders. `None` if the value has another
+/// form.
 fn decoded(header: &str) -> Option<String> {
     let unquoted = unquoted(header.trim_matches([' ', '\t']))?;
     let mut out = Vec::with_capacity(unquoted.len());
@@ -113,7 +114,7 @@ fn decoded(header: &str) -> Option<String> {
             continue;
         }
         let (digits, behind) = rest.split_at_checked(2)?;
-        let digit = |it: u8| char::from(it).to_digit(16).and_then(|it| u8::try_from(it).ok());
+        let digit = |digit: u8| char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok());
         out.push(digit(digits[0])? << 4 | digit(digits[1])?);
         rest = behind;
     }
@@ -173,7 +174,7 @@ mod tests {
     proptest! {
         /// MSG-6
         #[test]
-        fn what_is_encoded_is_decoded_again(text: String) {
+        fn encoded_text_decodes_to_itself(text: String) {
             let header = in_header(&text);
             prop_assert!(header.bytes().all(|byte| matches!(byte, b'!'..=b'~')));
             prop_assert_eq!(decoded(&header), Some(text));

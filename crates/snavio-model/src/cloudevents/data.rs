@@ -1,9 +1,10 @@
-//! The data of a CloudEvent as the native event has it.
+//! The data of a CloudEvent in the native event.
 //!
-//! A native event's data is JSON. Data of a CloudEvent may be anything, so it is turned into JSON that a consumer can read
-//! without knowing CloudEvents: text becomes a string, whatever else `{"data_base64": "…"}`, and none at all `null`. What it
-//! becomes depends on its bytes and its content type only, not on the mode it came in: so the same event sent in two modes
-//! has one domain hash, and is a duplicate and no conflict.
+//! A native event's data is JSON. Data of a CloudEvent may be anything, so the gateway converts it into JSON
+//! that a consumer can read without knowing CloudEvents: text becomes a string, other bytes become
+//! `{"data_base64": "…"}`, and absent data becomes `null`. The result depends only on the bytes and the
+//! content type, not on the mode of the request. The same event sent in two modes therefore has one content
+//! hash, and is a duplicate and no conflict.
 
 use std::borrow::Cow;
 
@@ -13,31 +14,31 @@ use base64::engine::general_purpose::STANDARD;
 use super::media;
 use crate::json::{Fault, Kind, Reader, write_string};
 
-/// What the data of a CloudEvent is.
+/// The kind of a CloudEvent's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DataKind {
-    /// There is none.
+    /// The event has no data.
     None,
-    /// JSON, and the same in the native event.
+    /// JSON, unchanged in the native event.
     Json,
-    /// Text, in the native event a string.
+    /// Text, a string in the native event.
     Text,
-    /// Bytes, in the native event an object with their base64.
+    /// Bytes, an object with their base64 in the native event.
     Binary,
 }
 
 impl DataKind {
-    /// What data of a content type is to be read as; what is meant without one depends on the mode.
+    /// The kind that a content type declares. The mode decides the kind of data without a content type.
     pub(super) fn declared(content_type: Option<&str>, without: Self) -> Self {
         match content_type {
             None => without,
-            Some(it) if media::is_json(it) => Self::Json,
-            Some(it) if media::is_utf8_text(it) => Self::Text,
+            Some(media_type) if media::is_json(media_type) => Self::Json,
+            Some(media_type) if media::is_utf8_text(media_type) => Self::Text,
             Some(_) => Self::Binary,
         }
     }
 
-    /// The word that is kept with an event; none for JSON, which needs no word.
+    /// The name that is kept with an event. JSON needs none.
     pub(super) fn word(self) -> Option<&'static str> {
         match self {
             Self::Json => None,
@@ -48,7 +49,7 @@ impl DataKind {
     }
 }
 
-/// The data of a CloudEvent.
+/// The data of a CloudEvent, as JSON of the native event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Data<'a> {
     kind: DataKind,
@@ -58,7 +59,7 @@ pub struct Data<'a> {
 const BASE64: &str = "data_base64";
 
 impl<'a> Data<'a> {
-    /// None at all.
+    /// Absent data.
     pub(super) fn none() -> Self {
         Self { kind: DataKind::None, json: Cow::Borrowed(b"null") }
     }
@@ -68,7 +69,8 @@ impl<'a> Data<'a> {
         Self { kind: DataKind::Json, json: Cow::Borrowed(json) }
     }
 
-    /// Bytes that were declared to be of a kind. JSON must be that; text that is none is bytes like others.
+    /// Reads bytes of a declared kind. Declared JSON must be strict JSON. Declared text that a JSON string
+    /// cannot hold becomes bytes.
     pub(super) fn read(bytes: Cow<'a, [u8]>, declared: DataKind) -> Result<Self, Fault> {
         Ok(match declared {
             DataKind::None => Self::none(),
@@ -78,7 +80,7 @@ impl<'a> Data<'a> {
         })
     }
 
-    /// Text, unless it cannot be a string of strict JSON (MSG-10).
+    /// Text, if it can be a string of strict JSON (MSG-10).
     fn text(bytes: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))?;
         let mut json = Vec::with_capacity(text.len() + 2);
@@ -91,8 +93,8 @@ impl<'a> Data<'a> {
         Self { kind: DataKind::Binary, json: json.into_bytes().into() }
     }
 
-    /// Of the payload of an event, by the word that was kept with it. A word that the payload does not bear out counts
-    /// for nothing: whoever sent it wrote it there.
+    /// The data of an event's payload, by the name that was kept with it. A name that contradicts the payload
+    /// has no effect: a producer of native events can write any name.
     pub(super) fn of_payload(payload: &'a [u8], word: Option<&str>) -> Self {
         let kinds = [DataKind::None, DataKind::Text, DataKind::Binary];
         let kind = kinds.into_iter().find(|kind| word.is_some() && kind.word() == word);
@@ -104,7 +106,7 @@ impl<'a> Data<'a> {
         if holds { data } else { Self::checked_json(payload) }
     }
 
-    /// What it is.
+    /// The kind of the data.
     pub fn kind(&self) -> DataKind {
         self.kind
     }
@@ -114,7 +116,7 @@ impl<'a> Data<'a> {
         &self.json
     }
 
-    /// The data itself, as the body of a request has it; nothing if there is none.
+    /// The data as the body of a request has it. `None` if there is no data.
     pub fn bytes(&self) -> Option<Cow<'_, [u8]>> {
         match self.kind {
             DataKind::None => None,
@@ -128,7 +130,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// The base64 of data that is bytes.
+    /// The base64 of binary data.
     pub(super) fn base64(&self) -> Option<String> {
         let mut reader = Reader::new(&self.json).ok()?;
         if self.kind != DataKind::Binary || reader.kind().ok()? != Kind::Object {
@@ -144,7 +146,7 @@ impl<'a> Data<'a> {
     }
 }
 
-/// The one JSON value that the bytes are, without white space around it.
+/// The single JSON value in the bytes, without white space around it.
 fn strict_json(bytes: Cow<'_, [u8]>) -> Result<Cow<'_, [u8]>, Fault> {
     let checked = |bytes: &[u8]| {
         let mut reader = Reader::new(bytes)?;
@@ -164,7 +166,7 @@ mod tests {
 
     /// MSG-6, MSG-9
     #[test]
-    fn data_becomes_json_by_its_bytes_and_its_type_and_back() {
+    fn data_becomes_json_by_bytes_and_type_and_back() {
         let xml = r#"<a b="c"/>"#;
         for (bytes, content_type, kind, json) in [
             (&b" {\"a\": 1.0}\n"[..], Some("application/json"), DataKind::Json, "{\"a\": 1.0}"),
@@ -187,7 +189,7 @@ mod tests {
 
     /// MSG-6, MSG-10
     #[test]
-    fn what_is_declared_to_be_json_must_be_strict_json() {
+    fn declared_json_must_be_strict_json() {
         for bytes in [&b""[..], b"hello", b"{\"a\":1,\"a\":2}", b"NaN", b"1 2", b"\xff"] {
             assert!(Data::read(bytes.into(), DataKind::Json).is_err(), "{bytes:?}");
         }
@@ -195,7 +197,7 @@ mod tests {
 
     /// MSG-6
     #[test]
-    fn a_word_that_the_payload_does_not_bear_out_counts_for_nothing() {
+    fn kept_kind_that_contradicts_the_payload_is_ignored() {
         for (payload, word, kind) in [
             ("null", Some("none"), DataKind::None),
             ("null", None, DataKind::Json),

@@ -1,4 +1,4 @@
-//! A CloudEvent while it is read: both modes give it their attributes one by one.
+//! A CloudEvent while the gateway reads it. Both modes pass their attributes one by one.
 
 use super::attribute::{NAME_RULE, VALUE_RULE, Value, is_name};
 use super::data::Data;
@@ -15,7 +15,7 @@ use crate::name::{CommandName, EventVersion, is_short_identifier};
 use crate::refusal::{Reason, Refusal, Refused, Subject};
 use crate::time::Timestamp;
 
-/// What has been read so far.
+/// The attributes that were read so far.
 #[derive(Default)]
 pub(super) struct Draft {
     is_version_1: bool,
@@ -32,30 +32,31 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// Takes an attribute with its value, or with the news that no attribute can have such a value.
+    /// Takes an attribute with its value. `Err` stands for a value that no attribute can hold.
     pub(super) fn attribute(&mut self, name: &str, value: Result<Value, ()>) {
         if !is_name(name) {
             return self.wrong_name(name);
         }
         match (value, name) {
-            (Err(()), _) => self.form.wrong(Reason::Malformed, || format!("{name} {VALUE_RULE}")),
+            (Err(()), _) => self.form.add_fault(Reason::Malformed, || format!("{name} {VALUE_RULE}")),
             (Ok(value), _) if kept::is_kept(name) => self.keep(name, value),
             (Ok(Value::Text(text)), _) => self.member(name, text),
             (Ok(_), _) if kept::is_of_platform(name) => {}
-            (Ok(_), _) => self.form.wrong(Reason::Malformed, || format!("{name} must be text")),
+            (Ok(_), _) => self.form.add_fault(Reason::Malformed, || format!("{name} must be text")),
         }
     }
 
-    /// Only what looks like a name is repeated.
+    /// The refusal repeats the name only if it looks like a name.
     fn wrong_name(&mut self, name: &str) {
         if is_short_identifier(name) {
-            self.form.wrong(Reason::Malformed, || format!("{name} is no attribute: {NAME_RULE}"));
+            self.form.add_fault(Reason::Malformed, || format!("{name} is not an attribute: {NAME_RULE}"));
         } else {
-            self.form.wrong(Reason::Malformed, || format!("an attribute has another name: {NAME_RULE}"));
+            self.form
+                .add_fault(Reason::Malformed, || format!("an attribute has an invalid name: {NAME_RULE}"));
         }
     }
 
-    /// An attribute that the native event has a member for.
+    /// Takes an attribute that has a member in the native event.
     fn member(&mut self, name: &str, text: String) {
         match name {
             "specversion" => {
@@ -65,7 +66,7 @@ impl Draft {
             "id" => {
                 self.id = MessageId::event(&text);
                 if self.id.is_none() {
-                    self.form.wrong(Reason::InvalidId, || format!("id {}", MessageId::EVENT_RULE));
+                    self.form.add_fault(Reason::InvalidId, || format!("id {}", MessageId::EVENT_RULE));
                 }
             }
             "source" => {
@@ -74,7 +75,7 @@ impl Draft {
             }
             "type" => match CommandName::event_type(&text) {
                 Ok(event_type) => self.event_type = Some(event_type),
-                Err(invalid) => self.form.wrong(Reason::InvalidName, || format!("type: {invalid}")),
+                Err(invalid) => self.form.add_fault(Reason::InvalidName, || format!("type: {invalid}")),
             },
             "time" => self.time(text),
             "correlationid" => {
@@ -82,56 +83,56 @@ impl Draft {
                 let rule = "must be 1 to 128 printable ASCII characters";
                 self.check(name, self.correlation_id.is_some(), rule);
             }
-            // As the header of that name: whatever else it holds begins a new trace.
+            // As with the header of that name, an unreadable value begins a new trace.
             "traceparent" => self.traceparent = Traceparent::parse(&text),
             "eventversion" => match EventVersion::new(&text) {
                 Ok(version) => self.version = Some(version),
-                Err(invalid) => self.form.wrong(Reason::Malformed, || format!("eventversion: {invalid}")),
+                Err(invalid) => self.form.add_fault(Reason::Malformed, || format!("eventversion: {invalid}")),
             },
             "snaviometadata" => {
                 let rule = "must be a JSON object as text, without a member cloudevents";
                 self.check(name, kept::is_metadata(&text), rule);
                 self.metadata = Some(text);
             }
-            "data" => self.check(name, false, "is no attribute: it is the body"),
-            // Of another gateway.
+            "data" => self.check(name, false, "is not an attribute: in binary mode it is the body"),
+            // Another gateway wrote it.
             _ => {}
         }
     }
 
     fn check(&mut self, name: &str, holds: bool, rule: &str) {
         if !holds {
-            self.form.wrong(Reason::Malformed, || format!("{name} {rule}"));
+            self.form.add_fault(Reason::Malformed, || format!("{name} {rule}"));
         }
     }
 
     fn time(&mut self, text: String) {
         if Timestamp::parse(&text).is_none() {
             let form = "time must be RFC 3339 with T and an offset, without a leap second";
-            self.form.wrong(Reason::InvalidTimestamp, || form.into());
+            self.form.add_fault(Reason::InvalidTimestamp, || form.into());
         }
         self.time = Some(text);
     }
 
-    /// An attribute that the native event has no member for.
+    /// Takes an attribute that has no member in the native event.
     fn keep(&mut self, name: &str, value: Value) {
         if let Some(rule) = kept::broken_rule(name, &value) {
             self.check(name, false, rule);
         }
         if self.attributes.len() >= CLOUDEVENT_EXTENSIONS_MAX {
             let many = format!("an event may have {CLOUDEVENT_EXTENSIONS_MAX} extensions at most");
-            return self.form.wrong(Reason::Malformed, || many);
+            return self.form.add_fault(Reason::Malformed, || many);
         }
         self.attributes.insert(name.to_owned(), value);
     }
 
-    /// The content type of the data, as far as it was read.
+    /// The content type of the data, if it was read already.
     pub(super) fn content_type(&self) -> Option<&str> {
         self.attributes.get("datacontenttype").and_then(Value::as_text)
     }
 
-    /// The event, or why not with what is known of it. What is wrong with the document comes before what is wrong with
-    /// an attribute, and that before what is wrong with the data.
+    /// The event, or the refusal with the ids that were read. Faults of the document come first, then faults
+    /// of attributes, then faults of the data.
     pub(super) fn finish<'a, T>(
         mut self,
         read: Result<T, Fault>,
@@ -142,7 +143,7 @@ impl Draft {
         let subject =
             || Subject { kind: MessageKind::Event, id, name, correlation, traceparent, target: None };
         let event = read.map_err(Refusal::from).and_then(|read| {
-            std::mem::take(&mut self.form).check()?;
+            std::mem::take(&mut self.form).into_result()?;
             let data = data(&self, read)?;
             self.event(data)
         });
@@ -157,7 +158,7 @@ impl Draft {
         let native_metadata =
             kept::metadata(self.metadata.as_deref(), &self.attributes, &source, data.kind());
         let native_metadata = native_metadata.map_err(|fault| {
-            // Where that is in what was put together tells its sender nothing.
+            // The position is in the combined document, which the sender does not know.
             let detail = format!("snaviometadata and the event's other attributes together: {}", fault.kind);
             Refusal::new(fault.kind.reason(), detail)
         })?;

@@ -1,10 +1,10 @@
-//! A CloudEvent, and what it is as a native event and as a delivery.
+//! A CloudEvent, and its conversion to a native event and to a delivery.
 
 use std::borrow::Cow;
 
 use super::attribute::Value;
 use super::data::Data;
-use super::kept::{Attributes, Kept};
+use super::kept::{Attributes, MetadataParts};
 use super::media;
 use super::source::Source;
 use crate::bounds::BODY_BYTES_MAX;
@@ -16,40 +16,39 @@ use crate::message::trace::{CorrelationId, Traceparent};
 use crate::name::{CommandName, EventVersion, ServiceName, TargetText};
 use crate::refusal::{Reason, Refusal};
 
-/// A CloudEvent whose form is right, read from a request or made from a message that is delivered.
+/// A CloudEvent of valid form, read from a request or made from a message for delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CloudEvent<'a> {
-    /// `id`; a UUID in lower case.
+    /// `id`; a UUID is in lower case.
     pub id: MessageId,
-    /// `source` as given.
+    /// `source` as sent.
     pub source: Source,
-    /// `type`, the name within the service that publishes it.
+    /// `type`: the name within the service that publishes it.
     pub event_type: CommandName,
-    /// `time` as given: content, and of any age.
+    /// `time` as sent. It is content, and of any age.
     pub time: Option<String>,
     /// The extension `correlationid`.
     pub correlation_id: Option<CorrelationId>,
-    /// The extension `traceparent`, where it is one.
+    /// The extension `traceparent`, if it is valid.
     pub traceparent: Option<Traceparent>,
-    /// The extension `eventversion`: the version of its type.
+    /// The extension `eventversion`: the version of the event type.
     pub version: Option<EventVersion>,
-    /// The extension `snaviometadata`: the metadata of a native event, an object as JSON text.
+    /// The extension `snaviometadata`: the metadata of the native event, a JSON object as text.
     pub metadata: Option<String>,
     /// `subject`, `dataschema`, `datacontenttype` and all other extensions.
     pub attributes: Attributes,
-    /// What it says.
     pub data: Data<'a>,
-    /// Of a delivery: the authenticated sender, where the source is not its very name.
+    /// On a delivery: the authenticated sender, if the source is not exactly its name.
     pub(super) sender: Option<ServiceName>,
     pub(super) native_metadata: Option<String>,
 }
 
 impl CloudEvent<'_> {
-    /// The native event that it is, sent by `own`: the source must name that service (MSG-5).
+    /// The native event, sent by `own`. The source must name that service (MSG-5).
     pub fn native(&self, own: &ServiceName) -> Result<NativeEvent<'_>, Refusal> {
         if !self.source.names(own) {
             let detail = format!(
-                "source must name the sending service: {own}, or a URI whose path begins with it, such as https://example.com/{own}"
+                "source must name the sending service: {own}, or a URI with a path that begins with it, such as https://example.com/{own}"
             );
             return Err(Refusal::new(Reason::SourcePresent, detail));
         }
@@ -72,16 +71,17 @@ impl CloudEvent<'_> {
 }
 
 impl<'a> CloudEvent<'a> {
-    /// An event as it is delivered; nothing of a command, which is no event.
+    /// The event for a delivery. `None` for a command.
     pub fn of(message: &'a Message) -> Option<Self> {
         let envelope = message.event.as_ref()?;
-        let Kept { mut attributes, source, data, metadata } = Kept::of(envelope.metadata.as_deref());
+        let MetadataParts { mut attributes, source, data, metadata } =
+            MetadataParts::of(envelope.metadata.as_deref());
         let own = message.source.as_str();
-        // Whatever the metadata says, a delivery never names somebody who did not send it.
-        let source = source.filter(|it| it.names(&message.source)).or_else(|| Source::new(own))?;
+        // A producer can write any metadata. A delivery never names a service that did not send it.
+        let source = source.filter(|source| source.names(&message.source)).or_else(|| Source::new(own))?;
         let data = Data::of_payload(&message.payload, data.as_deref());
         let content_type = attributes.get("datacontenttype").and_then(Value::as_text);
-        if !content_type.is_none_or(|it| fits(it, &data)) {
+        if !content_type.is_none_or(|content_type| fits(content_type, &data)) {
             attributes.remove("datacontenttype");
         }
         Some(Self {
@@ -101,7 +101,7 @@ impl<'a> CloudEvent<'a> {
     }
 }
 
-/// Whether data can be of a type: what is JSON must not be called otherwise, nor the other way round.
+/// Whether data can have this content type: JSON must be declared as JSON, and other data must not be.
 fn fits(content_type: &str, data: &Data<'_>) -> bool {
     use super::data::DataKind::{Binary, Json, None, Text};
     media::is_media_type(content_type)

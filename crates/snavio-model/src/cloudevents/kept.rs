@@ -1,8 +1,8 @@
-//! What is kept of a CloudEvent in the metadata of the native event: its attributes that have no member of their own
-//! there, as one object called `cloudevents`.
+//! The attributes of a CloudEvent in the metadata of the native event: all that have no member of their own
+//! there, in one object called `cloudevents`.
 //!
-//! Two of its names cannot be attributes' names: `source` is the source as it was given, where that is a URI, and `data`
-//! says what the data was, where that is not JSON.
+//! Two names in this object are no attributes: `source` is the source as sent, if it is a URI, and `data` is
+//! the kind of the data, if it is not JSON.
 
 use std::collections::BTreeMap;
 
@@ -13,36 +13,35 @@ use super::source::{Source, URI_RULE, is_absolute_uri};
 use crate::bounds::CLOUDEVENT_EXTENSIONS_MAX;
 use crate::json::{Fault, Kind, Pointer, Reader, write_string};
 
-/// The member of an event's metadata.
+/// The name of the member in an event's metadata.
 pub const MEMBER: &str = "cloudevents";
 
-/// Where an extension is kept within an event's metadata: those of ORD-1 are read there.
+/// The place of an extension in an event's metadata. Ordering reads its extensions there (ORD-1).
 pub fn pointer(extension: &str) -> Option<Pointer> {
     is_name(extension).then(|| Pointer::new(&format!("/{MEMBER}/{extension}")).ok())?
 }
 
-/// Attributes by their names.
 pub(super) type Attributes = BTreeMap<String, Value>;
 
-/// The metadata of a native event, taken apart.
+/// The parts of a native event's metadata.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Kept {
-    /// What belongs to the CloudEvent.
+pub(super) struct MetadataParts {
+    /// The attributes of the CloudEvent.
     pub(super) attributes: Attributes,
-    /// The source as it was given.
+    /// The source as sent, if it was a URI.
     pub(super) source: Option<Source>,
-    /// What the data was.
+    /// The kind of the data, if it was not JSON.
     pub(super) data: Option<String>,
-    /// All other members, as a JSON object that an attribute can hold; nothing if there are none.
+    /// All other members, as a JSON object that an attribute can hold. `None` if there are none.
     pub(super) metadata: Option<String>,
 }
 
-impl Kept {
-    /// Takes metadata apart. It was checked when it came; of what is not an attribute in it, nothing is taken.
+impl MetadataParts {
+    /// Splits metadata that was checked on receipt. Entries that are no valid attributes are ignored.
     pub(super) fn of(metadata: Option<&str>) -> Self {
-        let mut kept = Self::default();
-        let read = metadata.map(|it| kept.read(it));
-        if read.is_none_or(|read| read.is_ok()) { kept } else { Self::default() }
+        let mut parts = Self::default();
+        let read = metadata.map(|metadata| parts.read(metadata));
+        if read.is_none_or(|read| read.is_ok()) { parts } else { Self::default() }
     }
 
     fn read(&mut self, metadata: &str) -> Result<(), Fault> {
@@ -60,7 +59,7 @@ impl Kept {
                 others.push(b',');
             }
         }
-        self.metadata = closed(others).map(|it| escaped(&it));
+        self.metadata = close_object(others).map(|json| escape_for_attribute(&json));
         reader.finish()
     }
 
@@ -86,8 +85,8 @@ impl Kept {
     }
 }
 
-/// Puts metadata together: what [`Kept::of`] takes apart. What it could not read again, all of which would be lost on
-/// delivery, is a fault.
+/// Joins the parts to the metadata that [`MetadataParts::of`] splits. A result that could not be read again
+/// is a fault: on delivery all of it would be lost.
 pub(super) fn metadata(
     metadata: Option<&str>,
     attributes: &Attributes,
@@ -107,8 +106,8 @@ pub(super) fn metadata(
         write_string(&mut kept, text);
         kept.push(b',');
     }
-    let Some(kept) = closed(kept) else { return Ok(metadata.map(str::to_owned)) };
-    let others = metadata.and_then(|it| it.trim().strip_suffix('}')).unwrap_or("{").trim_end();
+    let Some(kept) = close_object(kept) else { return Ok(metadata.map(str::to_owned)) };
+    let others = metadata.and_then(|metadata| metadata.trim().strip_suffix('}')).unwrap_or("{").trim_end();
     let comma = if others == "{" { "" } else { "," };
     let whole = format!(r#"{others}{comma}"{MEMBER}":{kept}}}"#);
     let mut reader = Reader::new(whole.as_bytes())?;
@@ -117,8 +116,8 @@ pub(super) fn metadata(
     Ok(Some(whole))
 }
 
-/// JSON with what no attribute can hold as escapes: it can only be within strings.
-fn escaped(json: &str) -> String {
+/// Escapes the characters that no attribute can hold. In JSON they can only be in strings.
+fn escape_for_attribute(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for char in json.chars() {
         if is_attribute_char(char) {
@@ -130,7 +129,8 @@ fn escaped(json: &str) -> String {
     out
 }
 
-/// Whether a text may be the metadata beside the attributes: an object in strict JSON, without the member for them.
+/// Whether a text may be the metadata beside the attributes: an object in strict JSON without the member
+/// `cloudevents`.
 pub(super) fn is_metadata(text: &str) -> bool {
     let check = || -> Result<bool, Fault> {
         let mut reader = Reader::new(text.as_bytes())?;
@@ -148,8 +148,8 @@ pub(super) fn is_metadata(text: &str) -> bool {
     check().unwrap_or(false)
 }
 
-/// Whether an attribute is kept here: those that the native event has members for are not, and those that only the
-/// platform writes neither.
+/// Whether an attribute is kept here: it has no member in the native event, and its name is not reserved for
+/// the platform.
 pub(super) fn is_kept(name: &str) -> bool {
     let has_member = [
         "id",
@@ -165,12 +165,14 @@ pub(super) fn is_kept(name: &str) -> bool {
     is_name(name) && !has_member.contains(&name) && !is_of_platform(name)
 }
 
-/// What the value of an attribute must be and is not, of those that have a rule.
+/// The rule that the value of an attribute breaks, if its name has a rule.
 pub(super) fn broken_rule(name: &str, value: &Value) -> Option<&'static str> {
     let (fits, rule): (fn(&str) -> bool, _) = match name {
         "subject" => (|text| !text.is_empty(), "must be text that is not empty"),
         "dataschema" => (is_absolute_uri, URI_RULE),
-        "datacontenttype" if value.as_text().is_some_and(|it| media::is_json(it) && !media::is_utf8(it)) => {
+        "datacontenttype"
+            if value.as_text().is_some_and(|text| media::is_json(text) && !media::is_utf8(text)) =>
+        {
             (|_| false, "must not name another charset than utf-8 or us-ascii for JSON")
         }
         "datacontenttype" => {
@@ -181,7 +183,8 @@ pub(super) fn broken_rule(name: &str, value: &Value) -> Option<&'static str> {
     (!value.as_text().is_some_and(fits)).then_some(rule)
 }
 
-/// Whether an attribute is the platform's: those that another gateway wrote are left behind.
+/// Whether the name is reserved for the platform. The gateway drops such attributes if another gateway wrote
+/// them.
 pub(super) fn is_of_platform(name: &str) -> bool {
     name.starts_with("snavio")
 }
@@ -191,8 +194,8 @@ fn write_member(out: &mut Vec<u8>, name: &str) {
     out.push(b':');
 }
 
-/// Ends an object, each member of which left a comma behind; nothing of an empty one.
-fn closed(mut out: Vec<u8>) -> Option<String> {
+/// Ends an object. Each of its members ended with a comma. `None` for an empty object.
+fn close_object(mut out: Vec<u8>) -> Option<String> {
     let comma = out.pop();
     out.push(b'}');
     (comma == Some(b',')).then(|| String::from_utf8(out).ok())?
@@ -203,7 +206,7 @@ mod tests {
     use super::*;
 
     fn attributes() -> Attributes {
-        let text = |it: &str| Value::Text(it.to_owned());
+        let text = |value: &str| Value::Text(value.to_owned());
         [("subject", text("7 \"é\"")), ("sampled", Value::Boolean(true)), ("rank", Value::Integer(-7))]
             .map(|(name, value)| (name.to_owned(), value))
             .into()
@@ -211,14 +214,14 @@ mod tests {
 
     /// MSG-6
     #[test]
-    fn what_is_put_together_is_taken_apart_again() {
+    fn joined_metadata_splits_into_its_parts() {
         let uri = Source::new("https://ci.example/acme/shop").unwrap();
         let plain = Source::new("acme/shop").unwrap();
         for others in [None, Some(r#"{"userId":"u-1","x":{"a":[1,"\u007f\ud83f\udffe"]}}"#)] {
             for (source, data) in [(&uri, DataKind::Binary), (&plain, DataKind::Json), (&uri, DataKind::Json)]
             {
                 let whole = metadata(others, &attributes(), source, data).unwrap().unwrap();
-                let kept = Kept::of(Some(&whole));
+                let kept = MetadataParts::of(Some(&whole));
                 assert_eq!(kept.attributes, attributes(), "{whole}");
                 assert_eq!(kept.source.as_ref(), (source == &uri).then_some(&uri), "{whole}");
                 assert_eq!(
@@ -238,20 +241,20 @@ mod tests {
 
     /// MSG-6
     #[test]
-    fn what_is_no_attribute_is_not_taken_from_what_a_producer_wrote_there() {
-        let kept = Kept::of(Some(
+    fn invalid_attributes_in_metadata_are_ignored() {
+        let kept = MetadataParts::of(Some(
             r#"{"cloudevents":{"subject":"","partitionkey":["x"],"Flag":true,"id":"7","snaviosource":"acme/other","time":"x","n":1.5,"ok":"y","dataschema":"x","datacontenttype":"json","source":"a b","data":7}}"#,
         ));
         let ok = [("ok".to_owned(), Value::Text("y".to_owned()))];
-        assert_eq!(kept, Kept { attributes: ok.into(), ..Kept::default() });
+        assert_eq!(kept, MetadataParts { attributes: ok.into(), ..MetadataParts::default() });
         for other in [r#"{"cloudevents":"x"}"#, r#"{"cloudevents":[]}"#, "{}", "[]", "{"] {
-            assert_eq!(Kept::of(Some(other)), Kept::default(), "{other}");
+            assert_eq!(MetadataParts::of(Some(other)), MetadataParts::default(), "{other}");
         }
     }
 
     /// MSG-6
     #[test]
-    fn metadata_beside_the_attributes_is_an_object_without_the_member_for_them() {
+    fn metadata_is_an_object_without_the_cloudevents_member() {
         for (text, fits) in [
             ("{}", true),
             (r#"{"a":{"cloudevents":1}}"#, true),

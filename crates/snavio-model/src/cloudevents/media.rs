@@ -1,13 +1,13 @@
-//! Media types: whether one says that data is JSON, or text.
+//! Media types: whether one declares JSON or text.
 
-/// Whether a text is a media type that a header can carry: `type/subtype`, and whatever parameters behind it.
+/// Whether a text is a media type that a header can carry: `type/subtype` with any parameters.
 pub(super) fn is_media_type(text: &str) -> bool {
     let is_token = |token: &str| !token.is_empty() && token.bytes().all(is_token_byte);
     let is_printable = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     is_printable && essence(text).split_once('/').is_some_and(|(kind, sub)| is_token(kind) && is_token(sub))
 }
 
-/// `type/subtype` without its parameters, in lower case.
+/// `type/subtype` in lower case, without parameters.
 pub(super) fn essence(media_type: &str) -> String {
     let essence = media_type.split_once(';').map_or(media_type, |(essence, _)| essence);
     essence.trim_matches([' ', '\t']).to_ascii_lowercase()
@@ -18,7 +18,7 @@ pub(super) fn is_json(media_type: &str) -> bool {
     essence(media_type).split_once('/').is_some_and(|(_, sub)| sub == "json" || sub.ends_with("+json"))
 }
 
-/// Whether people expect to read data of this type as text, in UTF-8.
+/// Whether people expect data of this type to be readable text, in UTF-8.
 pub(super) fn is_utf8_text(media_type: &str) -> bool {
     let essence = essence(media_type);
     let Some((kind, sub)) = essence.split_once('/') else { return false };
@@ -29,17 +29,17 @@ pub(super) fn is_utf8_text(media_type: &str) -> bool {
     is_text && is_utf8(media_type)
 }
 
-/// Whether a media type says of no other encoding than UTF-8 that something is in it, or of ASCII, which is a part of that.
+/// Whether a media type names no charset other than UTF-8 or ASCII, which is a part of UTF-8.
 pub fn is_utf8(media_type: &str) -> bool {
-    let parameters = media_type.split(';').skip(1).filter_map(|it| it.split_once('='));
+    let parameters = media_type.split(';').skip(1).filter_map(|parameter| parameter.split_once('='));
     let mut charsets = parameters.filter(|(name, _)| name.trim().eq_ignore_ascii_case("charset"));
     charsets.all(|(_, value)| {
         let charset = value.trim().trim_matches('"');
-        ["utf-8", "utf8", "us-ascii"].iter().any(|it| charset.eq_ignore_ascii_case(it))
+        ["utf-8", "utf8", "us-ascii"].iter().any(|name| charset.eq_ignore_ascii_case(name))
     })
 }
 
-/// Whether JSON of this type is what everybody reads it as: in UTF-8 (RFC 8259).
+/// Whether the type declares JSON in UTF-8, as every reader expects it (RFC 8259).
 pub(super) fn is_json_in_utf8(media_type: &str) -> bool {
     is_json(media_type) && is_utf8(media_type)
 }
@@ -54,7 +54,7 @@ mod tests {
 
     /// MSG-6
     #[test]
-    fn a_media_type_says_what_data_is() {
+    fn media_type_declares_json_or_text() {
         for (text, fits, json, utf8) in [
             ("application/json", true, true, false),
             ("Application/JSON ; charset=utf-8", true, true, false),
@@ -81,7 +81,7 @@ mod tests {
 
     /// MSG-6, MSG-10
     #[test]
-    fn only_utf_8_is_read_as_such() {
+    fn only_utf_8_and_ascii_charsets_are_accepted() {
         for (parameters, expected) in [
             ("", true),
             (";", true),

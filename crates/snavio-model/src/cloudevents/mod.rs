@@ -1,11 +1,11 @@
-//! CloudEvents 1.0 over HTTP, in structured, binary and batch mode (MSG-6): read strictly, turned into the native event
-//! and written from it again without loss.
+//! CloudEvents 1.0 over HTTP in structured, binary and batch mode (MSG-6). The gateway reads them strictly,
+//! converts them into native events, and writes them again without loss.
 //!
 //! | CloudEvents | native event |
 //! | --- | --- |
 //! | `id` | `eventId` |
 //! | `type` | `eventType` |
-//! | `source` | `source`; as it was given in `metadata.cloudevents` when it is a URI that names the service |
+//! | `source` | `source`; also in `metadata.cloudevents` as sent, if it is a URI that names the service |
 //! | `time` | `timestamp` |
 //! | `data`, `data_base64` | `data` ([`Data`]) |
 //! | extension `correlationid` | `correlationId` |
@@ -14,14 +14,16 @@
 //! | extension `snaviometadata` | `metadata`, as JSON text |
 //! | `subject`, `dataschema`, `datacontenttype`, all other extensions | `metadata.cloudevents` |
 //!
-//! # Where the rest is kept
+//! # Attributes without a native member
 //!
-//! What the native event has no member for is kept in one member of its metadata, `cloudevents`, an object of attributes
-//! as CloudEvents' own JSON has them ([`kept`]). It is not a field beside the metadata, because everything that is right
-//! for metadata is right for it: it is stored, archived, delivered, counted and erased with it, it is outside the domain
-//! hash (MSG-9), and whoever takes the event in its native form finds subject and extensions there. A producer of native
-//! events may write the member by itself; what is no attribute there is not written out, and a source that does not name
-//! the sender neither.
+//! The metadata of the native event has one member for them, `cloudevents`. It is an object of attributes in
+//! the JSON form of CloudEvents ([`kept`]). It is inside the metadata because every rule for metadata applies
+//! to it: it is stored, archived, delivered, counted and erased with the metadata, and the content hash does
+//! not cover it (MSG-9). A consumer that takes the event in its native form finds subject and extensions
+//! there.
+//!
+//! A producer of native events may write this member itself. A delivery as a CloudEvent then omits entries
+//! that are no valid attributes, and a source that does not name the sender.
 
 mod attribute;
 mod binary;

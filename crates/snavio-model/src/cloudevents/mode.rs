@@ -1,15 +1,16 @@
-//! How an event travels in a request, by its headers.
+//! The mode of an event in a request, by the request's headers.
 
 use super::media::{essence, is_json, is_utf8};
 use crate::refusal::{Reason, Refusal};
 
-/// JSON is in UTF-8 (RFC 8259), and is read as such.
-pub const UTF8_RULE: &str = "JSON is taken in UTF-8: a charset of its content type must be utf-8 or us-ascii";
+/// JSON is in UTF-8 (RFC 8259), and the gateway reads it as UTF-8.
+pub const UTF8_RULE: &str =
+    "JSON must be in UTF-8: the charset of its content type must be utf-8 or us-ascii";
 
-/// How an event, or several, are written in a request.
+/// The form of one or several events in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Not as CloudEvents.
+    /// No CloudEvents.
     Native,
     /// One CloudEvent as one JSON object.
     Structured,
@@ -25,8 +26,8 @@ impl Mode {
     /// The content type of batch mode.
     pub const BATCH: &str = "application/cloudevents-batch+json";
 
-    /// Tells it by the content type and by the names of the headers. An event that is there twice is refused: two readers
-    /// could take two.
+    /// Determines the mode from the content type and the names of the headers. Refuses a request that holds
+    /// an event twice: two readers could take two events.
     pub fn of<'h>(
         content_type: Option<&str>,
         names: impl IntoIterator<Item = &'h str>,
@@ -36,17 +37,17 @@ impl Mode {
             is_binary |= is_required(name);
             has_attributes |= is_attribute(name);
         }
-        let is_foreign = content_type.is_some_and(|it| is_json(it) && !is_utf8(it));
+        let has_other_charset = content_type.is_some_and(|text| is_json(text) && !is_utf8(text));
         match content_type.map(essence).as_deref() {
             Some(Self::STRUCTURED | Self::BATCH) if has_attributes => {
-                let detail = "the body holds the whole event, and headers that begin with ce- say it again: send one of them";
+                let detail = "the body holds the whole event, and headers that begin with ce- hold attributes again: send only one form";
                 Err(Refusal::new(Reason::InvalidRequest, detail))
             }
-            _ if is_foreign => Err(Refusal::new(Reason::UnsupportedMediaType, UTF8_RULE)),
+            _ if has_other_charset => Err(Refusal::new(Reason::UnsupportedMediaType, UTF8_RULE)),
             Some(Self::STRUCTURED) => Ok(Self::Structured),
             Some(Self::BATCH) => Ok(Self::Batch),
             Some(other) if other.starts_with("application/cloudevents") => {
-                let detail = "of CloudEvents, application/cloudevents+json and application/cloudevents-batch+json are taken";
+                let detail = "the content type of CloudEvents must be application/cloudevents+json or application/cloudevents-batch+json";
                 Err(Refusal::new(Reason::UnsupportedMediaType, detail))
             }
             _ if is_binary => Ok(Self::Binary),
@@ -55,14 +56,17 @@ impl Mode {
     }
 }
 
-/// Headers that could be a CloudEvent's in binary mode.
+/// Whether a header could be an attribute in binary mode.
 fn is_attribute(header: &str) -> bool {
-    header.get(..3).is_some_and(|it| it.eq_ignore_ascii_case("ce-"))
+    header.get(..3).is_some_and(|prefix| prefix.eq_ignore_ascii_case("ce-"))
 }
 
-/// Headers that every CloudEvent in binary mode has; others that begin so need not be meant for it.
+/// Whether every CloudEvent in binary mode has this header. Other headers with the prefix may have another
+/// purpose.
 fn is_required(header: &str) -> bool {
-    ["ce-specversion", "ce-id", "ce-type", "ce-source"].iter().any(|it| header.eq_ignore_ascii_case(it))
+    ["ce-specversion", "ce-id", "ce-type", "ce-source"]
+        .iter()
+        .any(|required| header.eq_ignore_ascii_case(required))
 }
 
 #[cfg(test)]
@@ -71,7 +75,7 @@ mod tests {
 
     /// MSG-6
     #[test]
-    fn the_headers_tell_the_mode() {
+    fn headers_determine_the_mode() {
         let ce = ["host", "CE-Id"];
         for (content_type, names, mode) in [
             (None, &[][..], Some(Mode::Native)),

@@ -1,12 +1,12 @@
-//! The source of a CloudEvent: a URI, or the name of the service as it is.
+//! The source of a CloudEvent: a URI, or the plain name of the service.
 
 use crate::name::{ServiceName, TargetText};
 
-/// A source as it was given. It says who sends; whether that is so, [`Source::names`] tells.
+/// A source as sent. [`Source::names`] checks whether it names the sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source(String);
 
-/// What is wrong with a source.
+/// The rule for sources, as refusals state it.
 pub(super) const SOURCE_RULE: &str = "must be a URI reference (RFC 3986) that is not empty";
 
 impl Source {
@@ -15,27 +15,28 @@ impl Source {
         (!text.is_empty() && is_uri_text(text)).then(|| Self(text.to_owned()))
     }
 
-    /// As it was given.
+    /// The source as sent.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether it is a name as native events have it, and no URI: deliveries carry the full name instead, because a
-    /// service's name alone means another service to every tenant.
+    /// Whether the source is a name in the form of native events, and no URI. Deliveries then carry the full
+    /// name instead, because a service's name alone means another service in every tenant.
     pub fn is_plain(&self) -> bool {
         TargetText::new(&self.0).is_ok()
     }
 
-    /// Whether it names this service (MSG-5): as `tenant/service`, as `service` alone, or as a URI whose path begins with
-    /// tenant and service, such as `https://ci.example/acme/shop/builds/7` or `urn:acme:shop`. What begins with another's
-    /// name is that one's to whoever looks at the beginning.
+    /// Whether the source names this service (MSG-5): as `tenant/service`, as `service` alone, or as a URI
+    /// with a path that begins with tenant and service, such as `https://ci.example/acme/shop/builds/7` or
+    /// `urn:acme:shop`. A path that begins with another service's name does not count, because some readers
+    /// only look at the beginning.
     pub fn names(&self, service: &ServiceName) -> bool {
         if self.is_plain() {
             return self.0 == service.as_str() || self.0 == service.service();
         }
         let path = path(&self.0);
         let parts: Vec<_> = path.strip_prefix('/').unwrap_or(path).split(['/', ':']).collect();
-        // Whoever resolves dots would read another name.
+        // A reader that resolves dots would read another name.
         let is_dotted =
             |part: &&str| matches!(*part, "." | "..") || part.to_ascii_lowercase().contains("%2e");
         let own = [service.tenant(), service.service()];
@@ -43,7 +44,7 @@ impl Source {
     }
 }
 
-/// What is wrong with an absolute URI.
+/// The rule for absolute URIs, as refusals state it.
 pub(super) const URI_RULE: &str =
     "must be an absolute URI (RFC 3986), such as https://schemas.example/order/1";
 
@@ -52,17 +53,18 @@ pub(super) fn is_absolute_uri(text: &str) -> bool {
     is_uri_text(text) && scheme(text).is_some_and(|(_, rest)| !rest.is_empty())
 }
 
-/// Only characters that a URI may have, and every percent sign with its two digits.
+/// Whether all characters may occur in a URI, and every percent sign has its two digits.
 fn is_uri_text(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:/?#[]@!$&'()*+,;=%".contains(&byte);
-    let is_encoded = |rest: &str| rest.len() >= 2 && rest.bytes().take(2).all(|it| it.is_ascii_hexdigit());
+    let is_encoded =
+        |rest: &str| rest.len() >= 2 && rest.bytes().take(2).all(|byte| byte.is_ascii_hexdigit());
     text.bytes().all(is_plain) && text.split('%').skip(1).all(is_encoded)
 }
 
 fn scheme(text: &str) -> Option<(&str, &str)> {
-    let is_scheme = |it: &str| {
-        it.starts_with(|first: char| first.is_ascii_alphabetic())
-            && it.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+    let is_scheme = |name: &str| {
+        name.starts_with(|first: char| first.is_ascii_alphabetic())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
     };
     text.split_once(':').filter(|(scheme, _)| is_scheme(scheme))
 }
@@ -83,7 +85,7 @@ mod tests {
 
     /// MSG-5, MSG-6
     #[test]
-    fn a_source_names_the_service_by_its_name_or_in_its_path() {
+    fn source_names_the_service_by_name_or_path() {
         let own = ServiceName::new("acme/shop").unwrap();
         for (text, names, is_plain) in [
             ("acme/shop", true, true),
@@ -122,7 +124,7 @@ mod tests {
 
     /// MSG-6
     #[test]
-    fn a_schema_is_named_by_an_absolute_uri() {
+    fn schema_must_be_an_absolute_uri() {
         for (text, is_absolute) in [
             ("https://schemas.example/order/1", true),
             ("urn:schema:order", true),

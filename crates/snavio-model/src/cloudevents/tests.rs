@@ -1,4 +1,4 @@
-//! CloudEvents as they come and go: read in every mode, carried as a native event, and written again.
+//! CloudEvents on their way: read in every mode, carried as native events, and written again.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn shop() -> ServiceName {
     ServiceName::new("acme/shop").unwrap()
 }
 
-/// An event with everything that may be said of it.
+/// An event with every attribute that has a meaning, and extensions.
 fn whole() -> Json {
     json!({
         "specversion": "1.0",
@@ -56,15 +56,15 @@ fn with(base: Json, member: &str, value: Json) -> Vec<u8> {
     event.to_string().into_bytes()
 }
 
-fn refused(body: impl AsRef<[u8]>) -> Refused {
+fn refusal_of(body: impl AsRef<[u8]>) -> Refused {
     CloudEvent::structured(body.as_ref()).unwrap_err()
 }
 
-fn said(body: impl AsRef<[u8]>) -> String {
-    refused(body).refusal.to_string()
+fn refusal_text(body: impl AsRef<[u8]>) -> String {
+    refusal_of(body).refusal.to_string()
 }
 
-/// The message that becomes of an event, as the shield makes it.
+/// The message for an event, as the shield makes it.
 fn message(event: &CloudEvent<'_>, own: &ServiceName) -> Message {
     let native = event.native(own).unwrap();
     let envelope = EventEnvelope {
@@ -92,7 +92,7 @@ fn message(event: &CloudEvent<'_>, own: &ServiceName) -> Message {
     }
 }
 
-/// What a consumer reads who takes the event in either mode; both must say the same.
+/// The event as a consumer receives it. Both modes must have the same content.
 fn delivered(body: &[u8], own: &ServiceName) -> Json {
     let event = CloudEvent::structured(body).unwrap();
     let message = message(&event, own);
@@ -110,7 +110,7 @@ fn delivered(body: &[u8], own: &ServiceName) -> Json {
 
 /// MSG-6
 #[test]
-fn an_event_is_the_native_event_with_all_that_it_says() {
+fn cloudevent_becomes_a_native_event_with_every_member() {
     let body = whole().to_string();
     let event = CloudEvent::structured(body.as_bytes()).unwrap();
     let native = event.native(&shop()).unwrap();
@@ -138,7 +138,7 @@ fn an_event_is_the_native_event_with_all_that_it_says() {
 
 /// MSG-6
 #[test]
-fn an_event_goes_out_with_all_that_it_came_with() {
+fn delivered_event_has_every_attribute_that_was_sent() {
     let mut expected = whole();
     expected["snaviosource"] = json!("acme/shop");
     assert_eq!(delivered(whole().to_string().as_bytes(), &shop()), expected);
@@ -146,7 +146,7 @@ fn an_event_goes_out_with_all_that_it_came_with() {
 
 /// MSG-6, MSG-11
 #[test]
-fn the_least_event_goes_out_with_what_the_gateway_knows() {
+fn minimal_event_is_delivered_with_the_gateway_defaults() {
     let expected = json!({
         "specversion": "1.0",
         "id": "1",
@@ -192,7 +192,7 @@ fn data_of_every_kind_survives() {
 
 /// MSG-6, MSG-10
 #[test]
-fn data_that_grows_past_all_bounds_as_json_is_refused() {
+fn data_too_large_as_json_is_refused() {
     let text = "\u{1}".repeat(crate::bounds::BODY_BYTES_MAX / 5);
     let headers = [("ce-specversion", "1.0"), ("ce-id", "1"), ("ce-type", "T"), ("ce-source", "shop")];
     let headers = headers.into_iter().chain([("content-type", "text/plain")]);
@@ -202,8 +202,7 @@ fn data_that_grows_past_all_bounds_as_json_is_refused() {
 
 /// MSG-6, MSG-9
 #[test]
-fn an_event_has_one_hash_in_every_mode_and_its_attributes_are_not_in_it() {
-    let hash = |event: &CloudEvent<'_>| event.native(&shop()).unwrap().domain_hash();
+fn hash_is_the_same_in_every_mode_without_attributes() {
     for (content_type, member, value, body) in [
         ("application/json", "data", json!({"a": 1}), &b"{ \"a\" : 1.0 }"[..]),
         ("application/json", "data_base64", json!("eyJhIjoxfQ=="), br#"{"a":1}"#),
@@ -229,7 +228,8 @@ fn an_event_has_one_hash_in_every_mode_and_its_attributes_are_not_in_it() {
             ("Content-Type", content_type),
         ];
         let other = CloudEvent::binary(headers, body).unwrap();
-        assert_eq!(hash(&one), hash(&other), "{structured}");
+        let [one, other] = [&one, &other].map(|event| event.native(&shop()).unwrap().domain_hash());
+        assert_eq!(one, other, "{structured}");
     }
 }
 
@@ -254,7 +254,7 @@ fn binary_mode_is_read_from_headers_and_body() {
     assert_eq!(event.attributes["flag"].as_text(), Some("true"));
     assert_eq!(event.native(&shop()).unwrap().data.raw(), b"{\"a\": 1}");
 
-    // Libraries send JSON without saying so, and events without data.
+    // Libraries send JSON without a content type, and events without data.
     let without = &headers[..headers.len() - 1];
     let event = CloudEvent::binary(without.iter().copied(), b"[1]").unwrap();
     assert_eq!((event.data.kind(), event.data.json()), (DataKind::Json, &b"[1]"[..]));
@@ -264,7 +264,7 @@ fn binary_mode_is_read_from_headers_and_body() {
 
 /// MSG-6
 #[test]
-fn empty_data_goes_out_as_it_came_and_none_is_not_made_empty() {
+fn empty_data_and_absent_data_stay_distinct() {
     for (content_type, member) in [("text/plain", "data"), ("image/png", "data_base64")] {
         let mut event = least();
         event["datacontenttype"] = json!(content_type);
@@ -307,19 +307,19 @@ fn wrong_headers_are_refused_by_name() {
         (
             ("ce-my_ext", "x"),
             "",
-            "malformed: my_ext is no attribute: attribute names must be 1 to 64 of a-z 0-9",
+            "malformed: my_ext is not an attribute: attribute names must be 1 to 64 of a-z 0-9",
         ),
         (
             ("ce-", "x"),
             "",
-            "malformed: an attribute has another name: attribute names must be 1 to 64 of a-z 0-9",
+            "malformed: an attribute has an invalid name: attribute names must be 1 to 64 of a-z 0-9",
         ),
         (
             ("content-type", "json"),
             "",
             "malformed: datacontenttype must be a media type (RFC 2046), such as application/json",
         ),
-        (("ce-data", "x"), "", "malformed: data is no attribute: it is the body"),
+        (("ce-data", "x"), "", "malformed: data is not an attribute: in binary mode it is the body"),
         (("x-other", "x"), "hello", "malformed: data: unexpected character at byte 0"),
         (
             ("content-type", "application/json"),
@@ -332,7 +332,7 @@ fn wrong_headers_are_refused_by_name() {
         assert_eq!(refused.refusal.to_string(), expected);
         assert_eq!(refused.subject.id, MessageId::event(if header.0 == "ce-id" { "2" } else { "1" }));
     }
-    let only = |name: &str| least.into_iter().filter(move |(it, _)| *it != name).collect::<Vec<_>>();
+    let only = |name: &str| least.into_iter().filter(move |(header, _)| *header != name).collect::<Vec<_>>();
     for name in ["specversion", "id", "source", "type"] {
         let refused = CloudEvent::binary(only(&format!("ce-{name}")), b"").unwrap_err();
         assert_eq!(refused.refusal.to_string(), format!("malformed: {name} is missing"));
@@ -341,7 +341,7 @@ fn wrong_headers_are_refused_by_name() {
 
 /// MSG-6, MSG-10, MSG-13, QUA-4
 #[test]
-fn a_wrong_attribute_is_refused_by_name() {
+fn wrong_attribute_is_refused_by_name() {
     let value = "must be text without control characters, a whole number of 32 bits, true or false";
     let source = "malformed: source must be a URI reference (RFC 3986) that is not empty";
     let uri =
@@ -392,35 +392,35 @@ fn a_wrong_attribute_is_refused_by_name() {
         ("ext", json!(1.5), format!("malformed: ext {value}")),
         ("ext", json!(2_147_483_648_i64), format!("malformed: ext {value}")),
         ("ext", json!("a\u{7}"), format!("malformed: ext {value}")),
-        ("myExt", json!("x"), format!("malformed: myExt is no attribute: {name}")),
-        ("my-ext", json!("x"), format!("malformed: an attribute has another name: {name}")),
-        ("<img>", json!("x"), format!("malformed: an attribute has another name: {name}")),
+        ("myExt", json!("x"), format!("malformed: myExt is not an attribute: {name}")),
+        ("my-ext", json!("x"), format!("malformed: an attribute has an invalid name: {name}")),
+        ("<img>", json!("x"), format!("malformed: an attribute has an invalid name: {name}")),
         ("data_base64", json!("AA"), "malformed: data_base64 must be base64 (RFC 4648, section 4) with its padding".to_owned()),
         ("data_base64", json!(7), "malformed: data_base64 must be a string".to_owned()),
         ("data_base64", json!(null), "malformed: data_base64 must be a string".to_owned()),
     ] {
-        assert_eq!(said(with(least(), attribute, sent)), expected, "{attribute}");
+        assert_eq!(refusal_text(with(least(), attribute, sent)), expected, "{attribute}");
     }
     assert_eq!(
-        said(with(whole(), "data_base64", json!("AA=="))),
+        refusal_text(with(whole(), "data_base64", json!("AA=="))),
         "malformed: data and data_base64 exclude each other: send one of them"
     );
     assert_eq!(
-        said(with(whole(), "datacontenttype", json!("text/plain"))),
+        refusal_text(with(whole(), "datacontenttype", json!("text/plain"))),
         "malformed: data must be a string where datacontenttype is not JSON; send bytes as data_base64"
     );
     for name in ["specversion", "id", "source", "type"] {
         let null = with(least(), name, json!(null));
-        assert_eq!(said(null), format!("malformed: {name} is missing"));
+        assert_eq!(refusal_text(null), format!("malformed: {name} is missing"));
     }
     let mut many = least();
     (0..65).for_each(|number| many[format!("ext{number}")] = json!("x"));
-    assert_eq!(said(many.to_string()), "malformed: an event may have 64 extensions at most");
+    assert_eq!(refusal_text(many.to_string()), "malformed: an event may have 64 extensions at most");
 }
 
 /// MSG-10
 #[test]
-fn what_two_parsers_could_read_in_two_ways_is_refused_wherever_it_is() {
+fn ambiguous_json_is_refused_in_every_place() {
     let text = whole().to_string();
     for (body, reason) in [
         (text.replacen('{', r#"{"id":"x","#, 1), Reason::DuplicateMember),
@@ -430,15 +430,15 @@ fn what_two_parsers_could_read_in_two_ways_is_refused_wherever_it_is() {
         ("[]".to_owned(), Reason::Malformed),
         (String::new(), Reason::Malformed),
     ] {
-        assert_eq!(refused(&body).refusal.reason, reason, "{body}");
+        assert_eq!(refusal_of(&body).refusal.reason, reason, "{body}");
     }
-    assert_eq!(said("[]"), "malformed: the event must be an object");
+    assert_eq!(refusal_text("[]"), "malformed: the event must be an object");
 }
 
 /// MSG-12
 #[test]
-fn a_refusal_names_what_was_read() {
-    let subject = refused(with(whole(), "time", json!("x"))).subject;
+fn refusal_has_the_ids_that_were_read() {
+    let subject = refusal_of(with(whole(), "time", json!("x"))).subject;
     assert_eq!((subject.kind, subject.id), (MessageKind::Event, MessageId::event("A234-1234")));
     assert_eq!(subject.name, CommandName::event_type("order.paid").ok());
     assert_eq!(
@@ -449,15 +449,15 @@ fn a_refusal_names_what_was_read() {
 
 /// MSG-5, MSG-6
 #[test]
-fn a_source_that_names_another_is_refused_and_never_delivered() {
+fn source_of_another_service_is_refused_and_never_delivered() {
     let body = with(least(), "source", json!("/acme/billing"));
     let event = CloudEvent::structured(&body).unwrap();
     let refusal = event.native(&shop()).unwrap_err();
     assert_eq!(
         refusal.to_string(),
-        "source_present: source must name the sending service: acme/shop, or a URI whose path begins with it, such as https://example.com/acme/shop"
+        "source_present: source must name the sending service: acme/shop, or a URI with a path that begins with it, such as https://example.com/acme/shop"
     );
-    // A native event may have been given such metadata.
+    // A native event may have such metadata.
     let body = least().to_string();
     let event = CloudEvent::structured(body.as_bytes()).unwrap();
     let mut message = message(&event, &shop());
@@ -472,11 +472,11 @@ fn a_source_that_names_another_is_refused_and_never_delivered() {
 
 /// MSG-6
 #[test]
-fn data_goes_out_under_a_content_type_that_it_can_have() {
+fn delivered_content_type_fits_the_data() {
     let body = least().to_string();
     let event = CloudEvent::structured(body.as_bytes()).unwrap();
     let mut message = message(&event, &shop());
-    // A producer of native events may write what it likes.
+    // A producer of native events may write any metadata.
     for (payload, kept, content_type) in [
         ("{}", json!({"datacontenttype": "application/vnd.a+json"}), Some("application/vnd.a+json")),
         ("{}", json!({"datacontenttype": "text/plain"}), None),
@@ -495,7 +495,7 @@ fn data_goes_out_under_a_content_type_that_it_can_have() {
 
 /// MSG-6
 #[test]
-fn what_another_gateway_wrote_is_left_behind() {
+fn attributes_of_another_gateway_are_dropped() {
     let mut event = least();
     event["snaviosource"] = json!("other/shop");
     event["snavioattempt"] = json!(7);
@@ -507,7 +507,7 @@ fn what_another_gateway_wrote_is_left_behind() {
 
 /// MSG-6
 #[test]
-fn a_command_is_no_cloudevent_and_too_much_for_headers_is_not_sent_in_them() {
+fn command_and_oversized_event_have_no_binary_form() {
     let body = with(least(), "subject", json!("é".repeat(2_000)));
     let event = CloudEvent::structured(&body).unwrap();
     let mut message = message(&event, &shop());
@@ -520,17 +520,18 @@ fn a_command_is_no_cloudevent_and_too_much_for_headers_is_not_sent_in_them() {
 
 /// MSG-6, PIP-8
 #[test]
-fn a_batch_is_cut_into_its_events() {
+fn batch_is_split_into_its_events() {
     let body = format!("[{}, {{\"id\":}}, {}]", least(), whole());
     let events = batch(body.as_bytes(), 10).unwrap();
-    let read: Vec<_> = events.iter().map(|it| CloudEvent::structured(it).is_ok()).collect();
+    let read: Vec<_> = events.iter().map(|event| CloudEvent::structured(event).is_ok()).collect();
     assert_eq!(read, [true, false, true]);
     assert_eq!(batch(b"[]", 10).unwrap().len(), 0);
     assert_eq!(batch(b"{}", 10).unwrap_err().reason, Reason::Malformed);
 }
 
 fn text() -> impl Strategy<Value = String> {
-    // Printable, quotes, spaces, percent signs, other scripts and what is outside the first plane.
+    // Printable characters, quotes, spaces, percent signs, other scripts, and characters outside the first
+    // plane.
     proptest::string::string_regex("[ -~éß€漢😀%\"]{1,12}").unwrap()
 }
 
@@ -549,7 +550,7 @@ prop_compose! {
         subject in proptest::option::of(text()),
         extensions in proptest::collection::btree_map("x[a-z0-9]{1,8}", extension(), 0..6),
         content in prop_oneof![
-            (Just(None), Just("data"), proptest::collection::vec(text(), 0..3).prop_map(|it| json!({"a": it}))),
+            (Just(None), Just("data"), proptest::collection::vec(text(), 0..3).prop_map(|texts| json!({"a": texts}))),
             (Just(Some("text/plain")), Just("data"), text().prop_map(Json::from)),
             (Just(Some("a/b")), Just("data_base64"), Just(json!("AAECAwQ="))),
             (Just(None), Just("ignored"), Just(json!(null))),
@@ -568,7 +569,7 @@ prop_compose! {
 proptest! {
     /// MSG-6
     #[test]
-    fn any_event_goes_out_as_it_came(event in any_event()) {
+    fn any_event_is_delivered_as_it_was_sent(event in any_event()) {
         let mut expected = event.clone();
         let id = MessageId::event(event["id"].as_str().unwrap()).unwrap();
         expected["id"] = id.as_str().into();
@@ -597,26 +598,25 @@ proptest! {
     }
 }
 
-/// MSG-6, MSG-10: metadata and attributes are kept as one document, which must be read again on delivery.
+/// MSG-6, MSG-10: metadata and attributes are stored as one document, which the gateway must read again on
+/// delivery.
 #[test]
-fn metadata_that_could_not_be_read_again_beside_its_attributes_is_refused() {
-    let metadata = |members: usize| {
-        let members: Vec<_> = (0..members).map(|n| format!("\"m{n}\":0")).collect();
-        format!("{{{}}}", members.join(","))
-    };
+fn metadata_too_large_with_its_attributes_is_refused() {
     let event = |members: usize| {
-        let mut event = with(least(), "snaviometadata", json!(metadata(members)));
+        let members: Vec<_> = (0..members).map(|n| format!("\"m{n}\":0")).collect();
+        let metadata = format!("{{{}}}", members.join(","));
+        let mut event = with(least(), "snaviometadata", json!(metadata));
         event.truncate(event.len() - 1);
         event.extend_from_slice(br#","subject":"s","partitionkey":"k"}"#);
         event
     };
-    // The member for the attributes, two of them, and that there is no data.
+    // The member for the attributes, the two attributes, and the entry for absent data.
     let fits = event(JSON_MEMBERS_MAX - 4);
     let message = message(&CloudEvent::structured(&fits).unwrap(), &shop());
-    let told: Json = serde_json::from_slice(&CloudEvent::of(&message).unwrap().to_structured()).unwrap();
-    assert_eq!((&told["subject"], &told["partitionkey"]), (&json!("s"), &json!("k")));
+    let delivered: Json = serde_json::from_slice(&CloudEvent::of(&message).unwrap().to_structured()).unwrap();
+    assert_eq!((&delivered["subject"], &delivered["partitionkey"]), (&json!("s"), &json!("k")));
     assert_eq!(
-        said(event(JSON_MEMBERS_MAX - 3)),
+        refusal_text(event(JSON_MEMBERS_MAX - 3)),
         "malformed: snaviometadata and the event's other attributes together: too many members"
     );
 }

@@ -1,4 +1,4 @@
-//! Writes a CloudEvent: its attributes in one order, for both modes, and the whole in structured mode.
+//! Writes a CloudEvent: the attributes in one order for both modes, and the whole event in structured mode.
 
 use super::attribute::Value;
 use super::data::DataKind;
@@ -33,13 +33,13 @@ impl CloudEvent<'_> {
         out
     }
 
-    /// The media type of its data, where it says one.
+    /// The media type of the data, if the event names one.
     pub fn content_type(&self) -> Option<&str> {
         self.attributes.get("datacontenttype").and_then(Value::as_text)
     }
 
     fn content_type_member(&self) -> Option<(&str, Value)> {
-        self.content_type().map(|it| ("datacontenttype", Value::Text(it.to_owned())))
+        self.content_type().map(|media_type| ("datacontenttype", Value::Text(media_type.to_owned())))
     }
 
     /// All attributes but the content type.

@@ -1,12 +1,14 @@
-//! A circuit breaker (DLV-4): whether a target is called now, by what came of the calls before.
+//! A circuit breaker (DLV-4): decides from the results of earlier calls whether the gateway may call a target
+//! now.
 //!
-//! | state | what may be called | goes on |
+//! | state | permitted calls | next state |
 //! | --- | --- | --- |
-//! | closed | everything | open after [`BREAKER_FAILURES`](limits::BREAKER_FAILURES) calls in a row that found it down |
-//! | open | nothing, until its pause is over | probing, when a probe begins |
-//! | probing | nothing beside the one probe | closed when it finds the target up, open for longer when not |
+//! | closed | all | open, after [`BREAKER_FAILURES`](limits::BREAKER_FAILURES) calls in a row found the target down |
+//! | open | none until the pause ends | half-open, when a probe begins |
+//! | half-open | only the probe | closed if the probe finds the target up, else open for a longer pause |
 //!
-//! Calls that were under way when it opened end later. One that finds the target up closes it: whoever answers is there.
+//! Calls that were under way when the breaker opened end later. If one of them finds the target up, the
+//! breaker closes: a target that answers is up.
 
 use std::time::Duration;
 
@@ -15,27 +17,27 @@ use serde::Serialize;
 use crate::bounds::{BREAKER_FAILURES, BREAKER_PAUSE, BREAKER_PAUSE_MAX};
 use crate::time::Timestamp;
 
-/// What a call tells of its target.
+/// The state of a target, as one call shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
-    /// It is there, whatever it answered.
+    /// It answered. The content of the answer does not matter.
     Up,
-    /// It cannot be reached, does not answer, or says that it can take nothing now.
+    /// It cannot be reached, does not answer, or reports that it accepts nothing now.
     Down {
-        /// For how long it asks to be left alone.
+        /// The pause that the target asks for.
         retry_after: Option<Duration>,
     },
-    /// It says that it is gone for good.
+    /// It reports that it is gone for good.
     Gone,
-    /// Nothing: it was not called, for a reason that is not its own.
+    /// Unknown: the gateway did not call the target, for a cause outside the target.
     Unasked,
-    /// Nothing: it was not called, since there was no place here for what that takes. The attempt is none.
+    /// Unknown: the node had no capacity for the call. It does not count as an attempt.
     Crowded,
 }
 
 impl Presence {
-    /// By an answer's status: 429, 502, 503 and 504 are of a target that can take nothing now. A 500 may be about the
-    /// message: a few that its receiver stumbles over must not stop all others.
+    /// Judges the status code of an answer. 429, 502, 503 and 504 mean that the target accepts nothing now. A
+    /// 500 may concern one message: a few messages that the receiver cannot process must not stop all others.
     pub fn of_status(status: u16, retry_after: Option<Duration>) -> Self {
         match status {
             429 | 502..=504 => Self::Down { retry_after },
@@ -43,7 +45,8 @@ impl Presence {
         }
     }
 
-    /// The same call, as it tells of the places here that it takes.
+    /// The same call, as the result for the capacity of this node: only a call without capacity counts as
+    /// down.
     pub fn of_room(self) -> Self {
         match self {
             Self::Crowded => Self::SILENT,
@@ -52,26 +55,26 @@ impl Presence {
         }
     }
 
-    /// Without an answer.
+    /// A target that did not answer.
     pub const SILENT: Self = Self::Down { retry_after: None };
 }
 
-/// How a breaker stands, in a word.
+/// The state of a breaker, as responses and metrics name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = BreakerState))]
 pub enum State {
-    /// Its target is called.
+    /// The gateway calls the target.
     Closed,
-    /// It is left alone.
+    /// The gateway does not call the target.
     Open,
-    /// One call finds out whether it is there again.
+    /// One probe tests whether the target is up again.
     HalfOpen,
 }
 
 impl State {
-    /// The word for it in answers.
+    /// The name in responses.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -81,19 +84,17 @@ impl State {
     }
 }
 
-/// What may be called now.
+/// The calls that a breaker permits now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allowed {
-    /// Everything.
     All,
-    /// One probe.
     Probe,
-    /// Nothing until then.
+    /// No call before this time.
     NotBefore(Timestamp),
 }
 
 impl Allowed {
-    /// What both allow.
+    /// The calls that both permit.
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::NotBefore(one), Self::NotBefore(two)) => Self::NotBefore(one.max(two)),
@@ -104,45 +105,44 @@ impl Allowed {
     }
 }
 
-/// What a call changed, for the log.
+/// A change of state that a call caused, for the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
-    /// Nothing is called until then.
+    /// No call is permitted before this time.
     Opened(Timestamp),
-    /// Everything is called again.
     Closed,
 }
 
 /// The breaker of one target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Breaker {
-    /// Calls in a row that found it down.
+    /// Calls in a row that found the target down.
     failures: u32,
-    /// How often it opened in a row.
+    /// The number of times that it opened since it was last closed.
     opened: u32,
-    at: At,
+    phase: Phase,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum At {
+enum Phase {
     #[default]
     Closed,
     Open {
         until: Timestamp,
     },
-    Probing {
-        /// When the probe is given up.
+    HalfOpen {
+        /// When the gateway gives up on the probe.
         until: Timestamp,
     },
 }
 
 impl Breaker {
-    /// How it stands.
+    /// The state as responses name it.
     pub fn state(&self) -> State {
-        match self.at {
-            At::Closed => State::Closed,
-            At::Open { .. } => State::Open,
-            At::Probing { .. } => State::HalfOpen,
+        match self.phase {
+            Phase::Closed => State::Closed,
+            Phase::Open { .. } => State::Open,
+            Phase::HalfOpen { .. } => State::HalfOpen,
         }
     }
 
@@ -151,15 +151,15 @@ impl Breaker {
         self.failures
     }
 
-    /// When a probe may begin, while nothing else may.
+    /// When the next probe may begin, unless the breaker is closed.
     pub fn probes_at(&self) -> Option<Timestamp> {
-        match self.at {
-            At::Closed => None,
-            At::Open { until } | At::Probing { until } => Some(until),
+        match self.phase {
+            Phase::Closed => None,
+            Phase::Open { until } | Phase::HalfOpen { until } => Some(until),
         }
     }
 
-    /// What may be called now.
+    /// The calls that the breaker permits now.
     pub fn allows(&self, now: Timestamp) -> Allowed {
         match self.probes_at() {
             None => Allowed::All,
@@ -168,49 +168,49 @@ impl Breaker {
         }
     }
 
-    /// A call begins, which may take that long.
+    /// Records the start of a call that takes at most `deadline`.
     pub fn begun(&mut self, deadline: Duration, now: Timestamp) {
         if self.allows(now) == Allowed::Probe {
-            self.at = At::Probing { until: now.plus(deadline) };
+            self.phase = Phase::HalfOpen { until: now.plus(deadline) };
         }
     }
 
-    /// A call has ended. Pauses lie anywhere in their upper half, by `seed`, so that targets that went down together are
-    /// not all asked together.
+    /// Records the end of a call. `seed` places each pause anywhere in the upper half of its range, so that
+    /// the gateway does not probe all targets at once that failed together.
     pub fn ended(&mut self, presence: Presence, seed: u64, now: Timestamp) -> Option<Turn> {
         let retry_after = match presence {
             Presence::Up => {
-                let was_closed = self.at == At::Closed;
+                let was_closed = self.phase == Phase::Closed;
                 *self = Self::default();
                 return (!was_closed).then_some(Turn::Closed);
             }
-            // Whether it is called at all any more is for somebody else to say, who may need a moment.
+            // Another part decides whether the route stays enabled (DLV-1), and may need a moment.
             Presence::Gone => {
                 let until = now.plus(BREAKER_PAUSE_MAX);
-                self.at = At::Open { until };
+                self.phase = Phase::Open { until };
                 return Some(Turn::Opened(until));
             }
-            // The probe was none: the next one may be.
+            // The probe did not call the target, so that another probe may begin at once.
             Presence::Unasked | Presence::Crowded => {
-                if let At::Probing { .. } = self.at {
-                    self.at = At::Open { until: now };
+                if let Phase::HalfOpen { .. } = self.phase {
+                    self.phase = Phase::Open { until: now };
                 }
                 return None;
             }
             Presence::Down { retry_after } => retry_after,
         };
         self.failures = self.failures.saturating_add(1);
-        let opens = match self.at {
-            At::Closed => self.failures >= BREAKER_FAILURES,
-            // Of a call that was under way before.
-            At::Open { .. } => false,
-            At::Probing { .. } => true,
+        let opens = match self.phase {
+            Phase::Closed => self.failures >= BREAKER_FAILURES,
+            // The call began before the breaker opened.
+            Phase::Open { .. } => false,
+            Phase::HalfOpen { .. } => true,
         };
         opens.then(|| {
             let until =
                 now.plus(self.pause(seed).max(retry_after.unwrap_or_default().min(BREAKER_PAUSE_MAX)));
             self.opened = self.opened.saturating_add(1);
-            self.at = At::Open { until };
+            self.phase = Phase::Open { until };
             Turn::Opened(until)
         })
     }
@@ -234,7 +234,7 @@ mod tests {
         Timestamp(ms)
     }
 
-    /// One that has just opened, and until when.
+    /// A breaker that has just opened, and the end of its pause.
     fn open(now: i64) -> (Breaker, i64) {
         let mut breaker = Breaker::default();
         for _ in 1..BREAKER_FAILURES {
@@ -246,7 +246,7 @@ mod tests {
 
     /// DLV-4
     #[test]
-    fn calls_in_a_row_that_find_it_down_open_it_and_one_that_does_not_begins_anew() {
+    fn failures_in_a_row_open_it_and_a_success_resets() {
         let mut breaker = Breaker::default();
         for _ in 0..3 {
             for _ in 1..BREAKER_FAILURES {
@@ -263,7 +263,7 @@ mod tests {
 
     /// DLV-4
     #[test]
-    fn one_probe_decides_and_nothing_is_called_beside_it() {
+    fn single_probe_decides_and_other_calls_wait() {
         let (mut breaker, until) = open(0);
         breaker.begun(DEADLINE, at(until));
         assert_eq!(breaker.state(), State::HalfOpen);
@@ -275,17 +275,17 @@ mod tests {
         let mut again = breaker;
         assert!(matches!(again.ended(DOWN, 1, at(until + 5)), Some(Turn::Opened(_))));
         assert_eq!(again.state(), State::Open);
-        // A probe of which nothing was ever heard is followed by another.
+        // After a probe that never reported, another one may begin.
         assert_eq!(breaker.allows(at(given_up)), Allowed::Probe);
     }
 
     /// DLV-4
     #[test]
-    fn calls_from_before_it_opened_close_it_or_change_nothing() {
+    fn earlier_calls_close_it_or_change_nothing() {
         let (breaker, until) = open(0);
         let mut late = breaker;
         assert_eq!(late.ended(DOWN, 1, at(10)), None);
-        assert_eq!(late.probes_at(), Some(at(until)), "the pause is as long as it was");
+        assert_eq!(late.probes_at(), Some(at(until)), "the pause is unchanged");
         let mut early = breaker;
         assert_eq!(early.ended(Presence::Up, 1, at(10)), Some(Turn::Closed));
         assert_eq!(early.allows(at(10)), Allowed::All);
@@ -293,7 +293,7 @@ mod tests {
 
     /// DLV-4
     #[test]
-    fn pauses_double_up_to_the_longest_are_spread_and_heed_what_was_asked_for() {
+    fn pauses_double_up_to_a_limit_and_respect_retry_after() {
         let pauses = |seed: u64, retry_after: Option<Duration>| {
             let (mut breaker, mut now) = (Breaker::default(), 0);
             let mut pauses = Vec::new();
@@ -308,7 +308,7 @@ mod tests {
             }
             pauses
         };
-        let longest = [1, 2, 4, 8, 16, 32, 60, 60, 60, 60].map(|it| it * 1000);
+        let longest = [1, 2, 4, 8, 16, 32, 60, 60, 60, 60].map(|seconds| seconds * 1000);
         for seed in 0..100 {
             for (pause, longest) in pauses(seed, None).into_iter().zip(longest) {
                 assert!((longest / 2..=longest).contains(&pause), "{pause} of {longest}");
@@ -316,16 +316,16 @@ mod tests {
         }
         let firsts: std::collections::BTreeSet<_> = (0..100).map(|seed| pauses(seed, None)[6]).collect();
         assert!(firsts.len() > 50, "{firsts:?}");
-        assert!(pauses(1, Some(Duration::from_secs(20)))[..4].iter().all(|it| *it == 20_000));
+        assert!(pauses(1, Some(Duration::from_secs(20)))[..4].iter().all(|pause| *pause == 20_000));
         assert!(
-            pauses(1, Some(Duration::from_secs(86_400))).iter().all(|it| *it == 60_000),
-            "but not forever"
+            pauses(1, Some(Duration::from_secs(86_400))).iter().all(|pause| *pause == 60_000),
+            "up to the longest pause"
         );
     }
 
     /// DLV-1
     #[test]
-    fn one_that_is_gone_is_left_alone_at_once() {
+    fn gone_target_opens_it_at_once() {
         let mut breaker = Breaker::default();
         assert_eq!(breaker.ended(Presence::Gone, 1, at(7)), Some(Turn::Opened(at(60_007))));
         assert_eq!(breaker.allows(at(60_006)), Allowed::NotBefore(at(60_007)));
@@ -333,7 +333,7 @@ mod tests {
 
     /// DLV-4
     #[test]
-    fn a_status_says_whether_its_target_can_take_more() {
+    fn status_code_decides_whether_the_target_is_up() {
         for (statuses, is_up) in [
             (&[200, 204, 301, 400, 401, 404, 409, 410, 422, 500, 501][..], true),
             (&[429, 502, 503, 504], false),
@@ -344,9 +344,9 @@ mod tests {
         }
     }
 
-    /// DLV-4: what was not sent tells nothing of whom it was for.
+    /// DLV-4: a call that was not made shows nothing about its target.
     #[test]
-    fn a_call_that_was_not_made_changes_nothing_and_is_no_probe() {
+    fn unmade_call_changes_nothing_and_is_no_probe() {
         let mut closed = Breaker::default();
         closed.ended(DOWN, 1, at(0));
         let before = closed;

@@ -1,5 +1,5 @@
-//! What a workload's token must say to be exchanged (REG-7). Its signature is verified elsewhere; here is what is left
-//! to decide once it is known to be the issuer's.
+//! The rules for a workload's token that is exchanged for a token of Snavio (REG-7). Another module verifies
+//! its signature; this one judges a token that is known to be the issuer's.
 
 use serde::{Deserialize, Deserializer};
 
@@ -7,22 +7,21 @@ use crate::bounds;
 use crate::registry::Issuer;
 use crate::time::Timestamp;
 
-/// The claims of a workload's token that matter.
+/// The claims of a workload's token that the exchange uses.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Assertion {
-    /// Who says so.
+    /// The issuer.
     pub iss: String,
-    /// About which workload.
+    /// The workload.
     pub sub: String,
-    /// To whom.
     pub aud: Audience,
-    /// When it ends, in seconds since 1970.
+    /// The end of validity, in seconds since 1970.
     #[serde(deserialize_with = "seconds")]
     pub exp: i64,
-    /// When it was issued.
+    /// The time of issue, in seconds since 1970.
     #[serde(default, deserialize_with = "some_seconds")]
     pub iat: Option<i64>,
-    /// When it begins.
+    /// The start of validity, in seconds since 1970.
     #[serde(default, deserialize_with = "some_seconds")]
     pub nbf: Option<i64>,
 }
@@ -31,50 +30,44 @@ pub struct Assertion {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum Audience {
-    /// One.
     One(String),
-    /// Several.
     Many(Vec<String>),
 }
 
 impl Audience {
-    fn holds(&self, audience: &str) -> bool {
+    fn contains(&self, audience: &str) -> bool {
         match self {
             Self::One(one) => one == audience,
-            Self::Many(many) => many.iter().any(|it| it == audience),
+            Self::Many(many) => many.iter().any(|one| one == audience),
         }
     }
 }
 
-/// Why an assertion is not taken.
+/// Why an assertion is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AssertionFault {
-    /// Another issuer's name.
-    #[error("the assertion is not of this issuer")]
+    #[error("the assertion is from another issuer: check its iss claim")]
     Issuer,
-    /// It was made for somebody else.
-    #[error("the assertion is not meant for this platform: check its audience")]
+    #[error("the assertion is for another audience: check its aud claim")]
     Audience,
-    /// It names nobody.
-    #[error("the assertion names no subject")]
+    #[error("the assertion has no subject: its sub claim is empty")]
     Subject,
-    /// It was right once.
-    #[error("the assertion has ended")]
+    #[error("the assertion has expired: request a new one")]
     Ended,
-    /// It will be right later.
     #[error("the assertion is not valid yet: check the clocks")]
     Early,
-    /// What lives that long is stolen before it ends.
-    #[error("the assertion is valid for too long: at most an hour")]
+    /// A token that lives long can be stolen before it expires.
+    #[error("the assertion is valid for too long: one hour is the maximum")]
     TooLong,
 }
 
-/// Whether an issuer's assertion holds now. Clocks may differ a little.
+/// Checks that an issuer's assertion is valid now. It tolerates a difference of the clocks of up to
+/// [`limits::ASSERTION_LEEWAY`].
 pub fn check(assertion: &Assertion, issuer: &Issuer, now: Timestamp) -> Result<(), AssertionFault> {
     if assertion.iss != issuer.issuer {
         return Err(AssertionFault::Issuer);
     }
-    if !assertion.aud.holds(&issuer.audience) {
+    if !assertion.aud.contains(&issuer.audience) {
         return Err(AssertionFault::Audience);
     }
     if assertion.sub.is_empty() {
@@ -97,12 +90,12 @@ pub fn check(assertion: &Assertion, issuer: &Issuer, now: Timestamp) -> Result<(
     Ok(())
 }
 
-/// Seconds, of which RFC 7519 allows fractions.
+/// Reads seconds. RFC 7519 allows fractions.
 fn seconds<'de, D: Deserializer<'de>>(from: D) -> Result<i64, D::Error> {
     let number = serde_json::Number::deserialize(from)?;
     let whole = number.as_i64();
-    // Larger ones are no times, and not exact.
-    let rounded = || number.as_f64().filter(|it| it.abs() < 9e15).map(|it| it as i64);
+    // Larger numbers are not times, and a double does not hold them exactly.
+    let rounded = || number.as_f64().filter(|seconds| seconds.abs() < 9e15).map(|seconds| seconds as i64);
     whole.or_else(rounded).ok_or_else(|| serde::de::Error::custom("not a time"))
 }
 
@@ -117,7 +110,7 @@ mod tests {
     use super::*;
     use crate::registry::KeySet;
 
-    fn judged(claims: &Value) -> Result<(), Option<AssertionFault>> {
+    fn judge(claims: &Value) -> Result<(), Option<AssertionFault>> {
         let issuer = Issuer {
             issuer: "https://ci.example".into(),
             audience: "snavio".into(),
@@ -129,10 +122,10 @@ mod tests {
 
     /// REG-7
     #[test]
-    fn an_assertion_is_taken_only_as_a_whole() {
+    fn assertion_needs_every_claim_to_be_valid() {
         use AssertionFault::{Audience, Early, Ended, Issuer, Subject, TooLong};
         let right = json!({ "iss": "https://ci.example", "sub": "job", "aud": "snavio", "exp": 1_000_300, "iat": 1_000_000 });
-        assert_eq!(judged(&right), Ok(()));
+        assert_eq!(judge(&right), Ok(()));
         let some = |fault| Err(Some(fault));
         for (member, value, expected) in [
             ("iss", json!("https://ci.example/"), some(Issuer)),
@@ -162,14 +155,14 @@ mod tests {
         ] {
             let mut claims = right.clone();
             claims[member] = value.clone();
-            assert_eq!(judged(&claims), expected, "{member}: {value}");
+            assert_eq!(judge(&claims), expected, "{member}: {value}");
         }
         let mut without = right;
         without.as_object_mut().unwrap().remove("iat");
-        assert_eq!(judged(&without), Ok(()));
+        assert_eq!(judge(&without), Ok(()));
         without["exp"] = 1_003_631.into();
-        assert_eq!(judged(&without), some(TooLong), "counted from now");
+        assert_eq!(judge(&without), some(TooLong), "counted from now");
         without.as_object_mut().unwrap().remove("exp");
-        assert_eq!(judged(&without), Err(None));
+        assert_eq!(judge(&without), Err(None));
     }
 }

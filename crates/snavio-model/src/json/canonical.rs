@@ -1,7 +1,7 @@
-//! The canonical form of a value, written while it is read (MSG-8).
+//! Writes the canonical form of a value while it reads the value (MSG-8).
 //!
-//! Members are written in the order they arrive, with their ranges remembered, and put in order only if they
-//! did not come sorted.
+//! It writes members in the order of their arrival and remembers their ranges. It sorts them only if they did
+//! not arrive in order.
 
 use super::member::Member;
 use super::pointer::{Cut, Cuts};
@@ -9,12 +9,13 @@ use super::text::{write_char, write_string};
 use super::{Fault, Pointer, Reader, number};
 
 impl<'a> Reader<'a> {
-    /// Checks a value of any kind, appends its canonical form and returns its bytes as they came.
+    /// Checks a value of any kind, appends its canonical form and returns its bytes as received.
     pub fn canonical(&mut self, out: &mut Vec<u8>) -> Result<&'a [u8], Fault> {
         self.canonical_with(None, out)
     }
 
-    /// As [`Reader::canonical`], without the members that the pointers name. They are checked all the same.
+    /// As [`Reader::canonical`], without the members that the pointers name. The reader still checks these
+    /// members.
     pub fn canonical_without(&mut self, left_out: &[Pointer], out: &mut Vec<u8>) -> Result<&'a [u8], Fault> {
         self.canonical_with(Some(&Cuts::of(left_out)), out)
     }
@@ -93,7 +94,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Writes the member whose name was read last.
+    /// Writes the member that was read last.
     fn write_member(&mut self, cuts: Option<&Cuts<'_>>, out: &mut Vec<u8>) -> Result<(), Fault> {
         let index = self.members.len() - 1;
         let start = out.len();
@@ -117,20 +118,20 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Writes a member's name and its colon, of which the colon was read last.
+    /// Writes a member's name and a colon. The reader is behind the colon.
     #[inline]
     fn write_name(&self, index: usize, out: &mut Vec<u8>) {
         let Member { name, at, .. } = &self.members[index];
         let as_sent = &self.text.as_bytes()[*at..self.at];
         if as_sent.len() == name.len() + br#""":"#.len() {
-            // No escapes and no white space: the usual case is copied as it stands.
+            // The usual case, without escapes and white space, is copied as received.
             return out.extend_from_slice(as_sent);
         }
         write_string(out, name);
         out.push(b':');
     }
 
-    /// Rewrites what was written of the innermost object in the order of its members.
+    /// Sorts the output of the innermost object by the order of its members.
     fn reorder(&mut self, base: usize, body: usize, out: &mut Vec<u8>) {
         self.scratch.clear();
         self.scratch.extend_from_slice(&out[body..]);
@@ -141,7 +142,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Ends an object or array, each part of which left a comma behind.
+/// Ends an object or array. Each of its parts ended with a comma.
 fn close(out: &mut Vec<u8>, body: usize, bracket: u8) {
     if out.len() > body {
         out.pop();

@@ -1,4 +1,4 @@
-//! Where two texts of JSON say different things, by pointer (CLM-14).
+//! The differences between two JSON texts, by pointer (CLM-14).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,19 +11,20 @@ use super::Reader;
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Difference {
-    /// Where, as a JSON pointer.
+    /// The place, as a JSON pointer.
     pub pointer: String,
-    /// What the one has there, if anything,
+    /// The value in the original text, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub original: Option<Box<RawValue>>,
-    /// and the other.
+    /// The value in the conflicting text, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub conflicting: Option<Box<RawValue>>,
 }
 
-/// The places where two texts differ, up to so many; numbers by their exact value. Nothing of what is no JSON.
+/// The places where two texts differ, at most `most`. Numbers compare by their exact value. If a text is no
+/// JSON, there are none.
 pub fn differences(original: &[u8], conflicting: &[u8], most: usize) -> Vec<Difference> {
     let read = |text| serde_json::from_slice::<&RawValue>(text).ok();
     let mut found = Vec::new();
@@ -68,7 +69,7 @@ fn compare(
 }
 
 fn difference(pointer: String, original: Option<&RawValue>, conflicting: Option<&RawValue>) -> Difference {
-    let own = |it: Option<&RawValue>| it.map(ToOwned::to_owned);
+    let own = |value: Option<&RawValue>| value.map(ToOwned::to_owned);
     Difference { pointer, original: own(original), conflicting: own(conflicting) }
 }
 
@@ -108,7 +109,7 @@ mod tests {
         ] {
             let found = differences(one.as_bytes(), other.as_bytes(), 100);
             assert_eq!(
-                found.iter().map(|it| it.pointer.as_str()).collect::<Vec<_>>(),
+                found.iter().map(|difference| difference.pointer.as_str()).collect::<Vec<_>>(),
                 places,
                 "{one} {other}"
             );

@@ -1,4 +1,4 @@
-//! Looks up values of a document that was checked before: however many there are, in one pass over it.
+//! Looks up any number of values in a document that was checked before, in one pass over it.
 
 use std::ops::Range;
 
@@ -7,32 +7,32 @@ use super::{Fault, Kind, Pointer, Reader};
 /// A value within a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found<'a> {
-    /// What it is.
     pub kind: Kind,
-    /// Its bytes as they came.
+    /// Its bytes as received.
     pub raw: &'a [u8],
 }
 
 impl<'a> Found<'a> {
-    /// The value that a pointer names, if the document has it. Here a name that is a whole number counts the elements of
-    /// an array, from zero. What comes behind the value is not looked at.
+    /// The value that a pointer names, if the document has it. In an array, a name that is a whole number is
+    /// the index of an element, from zero. Reading ends with the value.
     pub fn at(document: &'a [u8], pointer: &Pointer) -> Result<Option<Self>, Fault> {
-        let mut found = [Sought::Open];
+        let mut found = [LookupState::Open];
         Walk::over(document, &[pointer], &mut found)?;
         Ok(found[0].found())
     }
 
-    /// The text, if it is one.
+    /// The text, if the value is a string.
     pub fn text(&self) -> Option<String> {
         let mut reader = Reader::new(self.raw).ok().filter(|_| self.kind == Kind::String)?;
         reader.string().ok().map(std::borrow::Cow::into_owned)
     }
 
-    /// The number in canonical form, if it is a whole one: `7` of `7.0`, `1000` of `1e3`.
+    /// The number in canonical form, if it is a whole one: `7` for `7.0`, `1000` for `1e3`.
     pub fn whole_number(&self) -> Option<String> {
         let mut text = Vec::new();
         Reader::new(self.raw).ok().filter(|_| self.kind == Kind::Number)?.canonical(&mut text).ok()?;
-        // From 1e21 on a number has an exponent; it is whole if that reaches over all digits behind the point.
+        // From 1e21 on a number has an exponent. It is whole if the exponent reaches over all digits after
+        // the point.
         let text = String::from_utf8(text).ok()?;
         let is_whole = match text.split_once("e+") {
             None => !text.contains(['.', 'e']),
@@ -45,22 +45,22 @@ impl<'a> Found<'a> {
     }
 }
 
-/// The values that many pointers name: each as [`Found::at`] finds it, and the document is read once.
+/// The values that many pointers name. Each is as [`Found::at`] finds it, and the document is read once.
 #[derive(Debug)]
 pub struct Lookups<'p, 'a> {
-    /// In order, each once.
+    /// Sorted, each pointer once.
     pointers: Vec<&'p Pointer>,
-    /// What each of them names.
-    found: Vec<Sought<'a>>,
+    /// The result of each pointer.
+    found: Vec<LookupState<'a>>,
 }
 
 impl<'p, 'a> Lookups<'p, 'a> {
-    /// Looks up what the pointers name. What comes behind all of it is not looked at.
+    /// Looks up the values that the pointers name. Reading ends with the last of them.
     pub fn of(document: &'a [u8], pointers: impl IntoIterator<Item = &'p Pointer>) -> Result<Self, Fault> {
         let mut pointers: Vec<_> = pointers.into_iter().collect();
         pointers.sort_unstable();
         pointers.dedup();
-        let mut found = vec![Sought::Open; pointers.len()];
+        let mut found = vec![LookupState::Open; pointers.len()];
         if !pointers.is_empty() {
             Walk::over(document, &pointers, &mut found)?;
         }
@@ -74,33 +74,32 @@ impl<'p, 'a> Lookups<'p, 'a> {
     }
 }
 
-/// What is known of a value that is looked for.
+/// The state of one look-up.
 #[derive(Debug, Clone, Copy)]
-enum Sought<'a> {
-    /// Nothing yet.
+enum LookupState<'a> {
+    /// Not found yet.
     Open,
-    /// It is not there.
+    /// The document does not have the value.
     Missing,
-    /// It is this one.
-    There(Found<'a>),
+    Present(Found<'a>),
 }
 
-impl<'a> Sought<'a> {
+impl<'a> LookupState<'a> {
     fn found(self) -> Option<Found<'a>> {
         match self {
-            Self::There(found) => Some(found),
+            Self::Present(found) => Some(found),
             Self::Open | Self::Missing => None,
         }
     }
 }
 
-/// One way through a document, by all pointers. They are in order, so that those that go through one value are beside each
-/// other, one that ends there before those that go on.
+/// One pass through a document, for all pointers. The pointers are sorted: those through one value are next
+/// to each other, and a pointer that ends at the value comes before those that go deeper.
 struct Walk<'w, 'p, 'a> {
     reader: Reader<'a>,
     pointers: &'w [&'p Pointer],
-    found: &'w mut [Sought<'a>],
-    /// The canonical form of what is only passed over.
+    found: &'w mut [LookupState<'a>],
+    /// A buffer for the canonical form of values that are only checked.
     passed: Vec<u8>,
 }
 
@@ -108,20 +107,20 @@ impl<'w, 'p, 'a> Walk<'w, 'p, 'a> {
     fn over(
         document: &'a [u8],
         pointers: &'w [&'p Pointer],
-        found: &'w mut [Sought<'a>],
+        found: &'w mut [LookupState<'a>],
     ) -> Result<(), Fault> {
         let all = 0..pointers.len();
         let mut walk = Self { reader: Reader::new(document)?, pointers, found, passed: Vec::new() };
         walk.enter(all, 0, false)
     }
 
-    /// Reads the value that comes next, through which these pointers go with so many of their names. Where nothing is read
-    /// behind it, it is read no further than is needed.
+    /// Reads the next value. The pointers `of` lead to it or through it by their first `names` names. Unless
+    /// the document is read further (`goes_on`), the value is read no further than needed.
     fn enter(&mut self, of: Range<usize>, names: usize, goes_on: bool) -> Result<(), Fault> {
         let kind = self.reader.kind()?;
         let ends_here = self.pointers[of.start].names().len() == names;
         let inside = of.start + usize::from(ends_here)..of.end;
-        // White space was passed over to tell the kind.
+        // Telling the kind has skipped white space.
         let start = self.reader.at;
         match kind {
             Kind::Object if !inside.is_empty() => self.object(inside.clone(), names, goes_on || ends_here)?,
@@ -130,13 +129,13 @@ impl<'w, 'p, 'a> Walk<'w, 'p, 'a> {
             _ => {}
         }
         for sought in &mut self.found[inside] {
-            if let Sought::Open = sought {
-                *sought = Sought::Missing;
+            if let LookupState::Open = sought {
+                *sought = LookupState::Missing;
             }
         }
         if ends_here {
             let raw = &self.reader.text.as_bytes()[start..self.reader.at];
-            self.found[of.start] = Sought::There(Found { kind, raw });
+            self.found[of.start] = LookupState::Present(Found { kind, raw });
         }
         Ok(())
     }
@@ -152,7 +151,8 @@ impl<'w, 'p, 'a> Walk<'w, 'p, 'a> {
     }
 
     fn array(&mut self, of: Range<usize>, names: usize, goes_on: bool) -> Result<(), Fault> {
-        let mut open = self.pointers[of.clone()].iter().filter(|it| is_index(&it.names()[names])).count();
+        let mut open =
+            self.pointers[of.clone()].iter().filter(|pointer| is_index(&pointer.names()[names])).count();
         if open == 0 {
             return if goes_on { self.pass() } else { Ok(()) };
         }
@@ -168,7 +168,7 @@ impl<'w, 'p, 'a> Walk<'w, 'p, 'a> {
         Ok(())
     }
 
-    /// Reads the part of an object or array that has this name there, and says how many pointers go through it.
+    /// Reads the member or element called `name`, and returns how many pointers lead to it or through it.
     fn part(
         &mut self,
         of: &Range<usize>,
@@ -178,8 +178,10 @@ impl<'w, 'p, 'a> Walk<'w, 'p, 'a> {
         goes_on: bool,
     ) -> Result<usize, Fault> {
         let through = self.through(of, names, name);
-        // Of a name that comes again the first one counts, until the repetition is found at the object's end.
-        let is_new = through.clone().next().is_some_and(|first| matches!(self.found[first], Sought::Open));
+        // If a name comes twice, the first one counts. The end of the object reveals the repetition, if it is
+        // read.
+        let is_new =
+            through.clone().next().is_some_and(|first| matches!(self.found[first], LookupState::Open));
         if !is_new {
             self.pass()?;
             return Ok(0);
@@ -189,12 +191,12 @@ impl<'w, 'p, 'a> Walk<'w, 'p, 'a> {
         Ok(count)
     }
 
-    /// Those of the pointers whose next name is this one.
+    /// The pointers with `name` as their next name.
     fn through(&self, of: &Range<usize>, names: usize, name: &str) -> Range<usize> {
         let pointers = &self.pointers[of.clone()];
-        let next = |it: &&Pointer| it.names()[names].as_str().cmp(name);
-        let before = pointers.partition_point(|it| next(it).is_lt());
-        let same = pointers[before..].partition_point(|it| next(it).is_eq());
+        let next = |pointer: &&Pointer| pointer.names()[names].as_str().cmp(name);
+        let before = pointers.partition_point(|pointer| next(pointer).is_lt());
+        let same = pointers[before..].partition_point(|pointer| next(pointer).is_eq());
         of.start + before..of.start + before + same
     }
 
@@ -205,12 +207,12 @@ impl<'w, 'p, 'a> Walk<'w, 'p, 'a> {
     }
 }
 
-/// Whether a name counts elements: in one way only, as they are counted here.
+/// Whether a name is an index in its only valid form, without a plus sign or leading zeros.
 fn is_index(name: &str) -> bool {
     (name == "0" || !name.starts_with(['0', '+'])) && name.parse::<usize>().is_ok()
 }
 
-/// The number of an element as text, which is made for each of them.
+/// The index of an element as text, counted up in place for every element.
 struct Index {
     digits: [u8; Self::DIGITS],
     start: usize,
@@ -223,14 +225,14 @@ impl Default for Index {
 }
 
 impl Index {
-    /// More than any document has elements.
+    /// More digits than any index has.
     const DIGITS: usize = 20;
 
     fn text(&self) -> &str {
         std::str::from_utf8(&self.digits[self.start..]).unwrap_or_default()
     }
 
-    /// One more.
+    /// Counts up by one.
     fn rise(&mut self) {
         for at in (0..Self::DIGITS).rev() {
             self.start = self.start.min(at);
@@ -251,12 +253,12 @@ mod tests {
 
     fn at(document: &str, pointer: &str) -> Option<String> {
         let found = Found::at(document.as_bytes(), &Pointer::new(pointer).unwrap()).unwrap();
-        found.map(|it| String::from_utf8(it.raw.to_vec()).unwrap())
+        found.map(|value| String::from_utf8(value.raw.to_vec()).unwrap())
     }
 
     /// MSG-7, ORD-1
     #[test]
-    fn a_pointer_finds_members_and_elements() {
+    fn pointer_finds_members_and_elements() {
         let document = r#"{"a": {"b~/": [10, {"c": "x"}]}, "": 1.0, "\u0061b": null}"#;
         for (pointer, found) in [
             ("/a/b~0~1/0", Some("10")),
@@ -279,12 +281,12 @@ mod tests {
     }
 
     fn pointers(texts: &[&str]) -> Vec<Pointer> {
-        texts.iter().map(|it| Pointer::new(it).unwrap()).collect()
+        texts.iter().map(|text| Pointer::new(text).unwrap()).collect()
     }
 
     /// ORD-1, MSG-7
     #[test]
-    fn many_pointers_find_what_each_finds_alone() {
+    fn many_pointers_find_the_same_as_each_alone() {
         let document = r#" {"a": {"b": [10, {"c": "x"}, [ ], 3], "b~/": true}, "": {"": 1}, "\u00e9": {"\"": null}, "a/b": 7} "#;
         let asked = pointers(&[
             "/a",
@@ -321,9 +323,10 @@ mod tests {
         assert!(Lookups::of(b"", &[]).is_ok(), "nothing is read for nothing");
     }
 
-    /// ORD-1: a value is taken as soon as it is there, and of a name that comes twice the first one, by however many.
+    /// ORD-1: reading ends once all values are found. If a name comes twice, the first one counts, for any
+    /// number of pointers.
     #[test]
-    fn what_comes_behind_all_that_is_looked_for_is_not_looked_at() {
+    fn reading_ends_after_the_last_requested_value() {
         for (document, asked, found) in [
             (r#"{"a":1,"b":[2,{"c":3,"#, &["/a", "/b/0", "/b/1/c"][..], Ok(&["1", "2", "3"][..])),
             (r#"{"a":{"b":1},"a":{"b":2,"c":3},"d":4,"#, &["/a/b", "/d"], Ok(&["1", "4"])),
@@ -335,18 +338,18 @@ mod tests {
         ] {
             let asked = pointers(asked);
             let read = Lookups::of(document.as_bytes(), &asked).map_err(drop).map(|read| {
-                let raw = asked.iter().filter_map(|it| read.at(it)).map(|it| it.raw);
-                raw.map(|it| std::str::from_utf8(it).unwrap()).collect::<Vec<_>>()
+                let raw = asked.iter().filter_map(|pointer| read.at(pointer)).map(|value| value.raw);
+                raw.map(|value| std::str::from_utf8(value).unwrap()).collect::<Vec<_>>()
             });
             assert_eq!(read, found.map(<[_]>::to_vec), "{document}");
         }
     }
 
-    /// QUA-1: as many as a type has subscriptions that look for entity and number each in another place.
+    /// QUA-1: as many pointers as a type has subscriptions, each with entity and number in another place.
     #[test]
     fn thousands_of_pointers_are_looked_up_at_once() {
-        let members = |n: usize| format!(r#""m{n}":{{"entity":"e{n}","number":{n}}}"#);
-        let document = format!("{{{}}}", (0..2_000).map(members).collect::<Vec<_>>().join(","));
+        let members = (0..2_000).map(|n| format!(r#""m{n}":{{"entity":"e{n}","number":{n}}}"#));
+        let document = format!("{{{}}}", members.collect::<Vec<_>>().join(","));
         let asked: Vec<_> = (0..2_000).map(|n| Pointer::new(&format!("/m{n}/number")).unwrap()).collect();
         let found = Lookups::of(document.as_bytes(), asked.iter().rev().chain(&asked)).unwrap();
         for (n, pointer) in asked.iter().enumerate() {
@@ -354,7 +357,7 @@ mod tests {
         }
     }
 
-    /// Names that meet, and some that count elements.
+    /// Names that repeat, and some that are indexes.
     const NAMES: [&str; 9] = ["a", "b", "", "é", "a/b~", "0", "1", "01", "10"];
 
     fn document() -> impl Strategy<Value = String> {
@@ -362,10 +365,11 @@ mod tests {
         leaf.prop_recursive(5, 60, 12, |inner| {
             let names = || prop::sample::subsequence(NAMES.to_vec(), 0..NAMES.len()).prop_shuffle();
             let members = (names(), prop::collection::vec(inner.clone(), NAMES.len()));
-            let array = prop::collection::vec(inner, 0..12).prop_map(|it| format!("[ {} ]", it.join(" ,")));
+            let array = prop::collection::vec(inner, 0..12)
+                .prop_map(|elements| format!("[ {} ]", elements.join(" ,")));
             let object = members.prop_map(|(names, values)| {
-                let member = |(name, value): (&str, String)| format!("\n{name:?} : {value}");
-                let members: Vec<_> = names.into_iter().zip(values).map(member).collect();
+                let members = names.into_iter().zip(values);
+                let members: Vec<_> = members.map(|(name, value)| format!("\n{name:?} : {value}")).collect();
                 format!("{{{} }}", members.join(","))
             });
             prop_oneof![array, object]
@@ -374,10 +378,11 @@ mod tests {
 
     fn any_pointer() -> impl Strategy<Value = Pointer> {
         let names = prop::collection::vec(prop::sample::select(NAMES.to_vec()), 1..5);
-        names.prop_map(|it| {
+        names.prop_map(|names| {
             Pointer::new(
-                &it.iter()
-                    .map(|it| format!("/{}", it.replace('~', "~0").replace('/', "~1")))
+                &names
+                    .iter()
+                    .map(|name| format!("/{}", name.replace('~', "~0").replace('/', "~1")))
                     .collect::<String>(),
             )
             .unwrap()
@@ -397,7 +402,7 @@ mod tests {
             for pointer in &asked {
                 let alone = Found::at(document.as_bytes(), pointer).unwrap();
                 prop_assert_eq!(together.at(pointer), alone);
-                let read = alone.map(|it| serde_json::from_slice::<serde_json::Value>(it.raw).unwrap());
+                let read = alone.map(|value| serde_json::from_slice::<serde_json::Value>(value.raw).unwrap());
                 prop_assert_eq!(read.as_ref(), expected.pointer(&pointer.to_string()));
             }
         }
@@ -405,7 +410,7 @@ mod tests {
 
     /// ORD-1, MSG-8
     #[test]
-    fn a_whole_number_is_one_by_its_value() {
+    fn whole_number_is_judged_by_its_value() {
         for (text, whole) in [
             ("7", Some("7")),
             ("7.0", Some("7")),

@@ -1,4 +1,4 @@
-//! Members of objects and the order in which the canonical form has them.
+//! The members of objects, and their order in the canonical form.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -7,12 +7,12 @@ use std::ops::Range;
 /// A member of an object that is still open.
 #[derive(Debug)]
 pub(super) struct Member<'a> {
-    /// The beginning of the name, which settles most comparisons.
+    /// The beginning of the name, which decides most comparisons.
     pub(super) key: u64,
     pub(super) name: Cow<'a, str>,
-    /// Where the name stands in the text.
+    /// The position of the name in the text.
     pub(super) at: usize,
-    /// The canonical form of name and value with a comma behind it, in the output.
+    /// The range in the output that holds the canonical form of name and value, and a comma.
     pub(super) written: Range<usize>,
 }
 
@@ -23,10 +23,11 @@ impl Member<'_> {
     }
 }
 
-/// The order of RFC 8785, by UTF-16 code units, without leaving UTF-8.
+/// The order of RFC 8785, by UTF-16 code units, computed on UTF-8.
 ///
-/// The two differ only where a character past U+FFFF, a surrogate pair there, meets one of U+E000 to U+FFFF:
-/// their first bytes are F0 and up, and EE or EF. Lifting those two above the others settles it.
+/// UTF-8 and UTF-16 order two characters differently only if one is above U+FFFF, a surrogate pair in UTF-16,
+/// and the other is in U+E000 to U+FFFF. The first byte of the former is F0 or above, of the latter EE or EF.
+/// Lifting EE and EF above the others gives the order of UTF-16.
 fn utf16_order(a: &str, b: &str) -> Ordering {
     let unequal = a.bytes().zip(b.bytes()).find(|(a, b)| a != b);
     unequal.map_or(a.len().cmp(&b.len()), |(a, b)| lifted(a).cmp(&lifted(b)))
@@ -36,8 +37,9 @@ fn lifted(byte: u8) -> u8 {
     if matches!(byte, 0xee | 0xef) { byte | 0x10 } else { byte }
 }
 
-/// The first eight bytes of a name as a number that sorts as the names do. A shorter name is filled up with
-/// zeros, which no name holds. What follows the name may be given with it: eight bytes are read at a stroke.
+/// The first eight bytes of a name, as a number that sorts as the names do. Zeros fill up a shorter name; no
+/// name contains them. The bytes after the name may follow in the slice, so that eight bytes are read at
+/// once.
 #[inline]
 pub(super) fn sort_key(name_and_more: &[u8], len: usize) -> u64 {
     let Some(eight) = name_and_more.first_chunk() else {

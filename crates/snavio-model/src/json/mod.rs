@@ -22,7 +22,7 @@ pub use text::write_string;
 
 use crate::refusal::{Reason, Refusal};
 
-/// What is wrong with a text that should be JSON, and where. Never what the text says.
+/// A fault in a text that should be JSON, and its position. It never contains the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} at byte {at}")]
 pub struct Fault {
@@ -32,28 +32,26 @@ pub struct Fault {
     pub at: usize,
 }
 
-/// The rules of strict JSON, by how they are broken.
+/// The violations of strict JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FaultKind {
-    /// The bytes are not text.
     #[error("invalid UTF-8")]
     NotUtf8,
     /// A mark that some parsers skip and others refuse.
     #[error("byte-order mark")]
     ByteOrderMark,
-    /// Something is still open.
+    /// A value is not complete.
     #[error("unexpected end")]
     UnexpectedEnd,
     /// `NaN`, a comma too many, a comment and the like.
     #[error("unexpected character")]
     Unexpected,
-    /// Something follows the value.
     #[error("trailing text")]
     TrailingText,
     /// Not a number as JSON writes it: a leading zero, a sign or point without digits.
     #[error("malformed number")]
     MalformedNumber,
-    /// A line break or the like inside a string.
+    /// A line break or another control character inside a string.
     #[error("raw control character")]
     ControlCharacter,
     /// A backslash that escapes nothing known.
@@ -80,7 +78,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// The reason in the words of the contract.
+    /// The code of the refusal.
     pub const fn reason(self) -> Reason {
         match self {
             Self::DuplicateMember => Reason::DuplicateMember,

@@ -1,17 +1,17 @@
 //! Numbers by their exact decimal value, in the layout of RFC 8785 (MSG-8).
 //!
-//! Doubles would make one number of two long integers, and a ledger two postings of one. So the digits are
-//! never converted: they are only laid out anew.
+//! With doubles, two long integers would become one number, and two postings of a ledger one. The digits are
+//! therefore never converted, only laid out anew.
 
 use super::{Fault, FaultKind};
 use crate::bounds::{NUMBER_DIGITS_MAX, NUMBER_EXPONENT_MAX};
 
-/// Digits before the point up to which RFC 8785 writes a number out.
+/// RFC 8785 writes a number without an exponent up to this many digits before the point.
 const PLAIN_DIGITS_MAX: usize = 21;
-/// Zeros between the point and the first digit up to which it does.
+/// And up to this many zeros between the point and the first digit.
 const PLAIN_ZEROS_MAX: usize = 5;
 
-/// Checks the number that begins at `start`, appends its canonical form and returns where it ends.
+/// Checks the number that begins at `start`, appends its canonical form and returns its end.
 pub(super) fn canonical(bytes: &[u8], start: usize, out: &mut Vec<u8>) -> Result<usize, Fault> {
     let (spelling, end) = Spelling::read(bytes, start)?;
     if spelling.is_canonical() {
@@ -55,7 +55,8 @@ impl<'a> Spelling<'a> {
         Ok((Self { negative, whole, fraction, exponent }, at))
     }
 
-    /// Whether the spelling is its own canonical form. Sure when it says yes; most numbers of most messages.
+    /// Whether the spelling is its own canonical form. A `true` is certain, and is the case for most numbers
+    /// of most messages.
     fn is_canonical(&self) -> bool {
         if self.exponent.is_some() || self.whole.len() > PLAIN_DIGITS_MAX {
             return false;
@@ -72,14 +73,14 @@ impl<'a> Spelling<'a> {
         }
     }
 
-    /// The value, or nothing for zero, however it is written.
+    /// The value, or `None` for zero in any spelling.
     fn decimal(&self) -> Result<Option<Decimal>, FaultKind> {
         let all = || self.whole.iter().chain(self.fraction).copied();
         let Some(first) = all().position(|digit| digit != b'0') else {
             return Ok(None);
         };
         let end = all().enumerate().fold(first, |end, (at, digit)| if digit == b'0' { end } else { at + 1 });
-        // Both lengths are bounded by the body's, which is far from the edge of the type.
+        // The limit of the body bounds both lengths, far below the limits of the type.
         let lead = self.whole.len() as i64 - 1 - first as i64;
         let exponent = lead.saturating_add(self.exponent.unwrap_or(0));
         if end - first > NUMBER_DIGITS_MAX || exponent.abs() > NUMBER_EXPONENT_MAX {
@@ -102,17 +103,17 @@ fn digits(bytes: &[u8], at: usize) -> Result<&[u8], Fault> {
     }
 }
 
-/// An exponent's value, or one that is past every limit whatever the number's digits.
+/// The value of an exponent, or one above every limit for any digits of the number.
 fn saturated(power: &[u8]) -> i64 {
     const FAR: i64 = i64::MAX / 100;
     power.iter().fold(0, |value: i64, digit| (value * 10 + i64::from(digit - b'0')).min(FAR))
 }
 
-/// A number that is not zero: `d.ddd` times ten to the exponent, without zeros at either end of the digits.
+/// A number other than zero: `d.ddd` times ten to the exponent, without zeros at either end of the digits.
 struct Decimal {
     negative: bool,
     digits: [u8; NUMBER_DIGITS_MAX],
-    /// How many of the digits are significant.
+    /// The number of significant digits.
     count: usize,
     exponent: i64,
 }

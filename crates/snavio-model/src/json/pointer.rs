@@ -1,4 +1,5 @@
-//! JSON pointers (RFC 6901): to members that are left out of a domain hash (MSG-9), and to values that are looked up.
+//! JSON pointers (RFC 6901): to members that the content hash leaves out (MSG-9), and to values that are
+//! looked up.
 
 use std::fmt;
 
@@ -11,22 +12,22 @@ use crate::bounds::JSON_DEPTH_MAX;
 #[error("a pointer to a member must be /name or /name/name, with ~0 for ~ and ~1 for /")]
 pub struct InvalidPointer;
 
-/// Names a member of an object. What is left out is looked for through objects only: arrays are not cut. In order, those that
-/// begin alike are beside each other.
+/// A pointer to a member of an object. Only members of objects can be left out: arrays are not cut. The
+/// derived order puts pointers with the same beginning next to each other.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = String))]
 pub struct Pointer(Vec<String>);
 
 impl Pointer {
-    /// Reads a pointer. The empty one names the whole document, which is not a member.
+    /// Reads a pointer. The empty pointer names the whole document, which is not a member.
     pub fn new(text: &str) -> Result<Self, InvalidPointer> {
         let names = text.strip_prefix('/').ok_or(InvalidPointer)?;
         let names = names.split('/').map(unescaped).collect::<Option<Vec<_>>>().ok_or(InvalidPointer)?;
         if names.len() > JSON_DEPTH_MAX { Err(InvalidPointer) } else { Ok(Self(names)) }
     }
 
-    /// The names on the way, the outermost first.
+    /// The names on the path, the outermost first.
     pub(super) fn names(&self) -> &[String] {
         &self.0
     }
@@ -61,10 +62,10 @@ impl From<Pointer> for String {
     }
 }
 
-/// What is to be left out of the value at hand: what remains of each pointer that led here.
+/// The members to leave out of a value: the rest of each pointer that leads into the value.
 pub(super) struct Cuts<'p>(Vec<&'p [String]>);
 
-/// What is to be done with one member.
+/// The treatment of one member.
 pub(super) enum Cut<'p> {
     Whole,
     Inside(Cuts<'p>),
@@ -75,7 +76,7 @@ impl<'p> Cuts<'p> {
         Self(pointers.iter().map(Pointer::names).collect())
     }
 
-    /// What to do with the member called `name`.
+    /// The treatment of the member called `name`.
     pub(super) fn at(&self, name: &str) -> Cut<'p> {
         let mut inside = Vec::new();
         for path in &self.0 {
@@ -95,7 +96,7 @@ mod tests {
 
     /// MSG-9
     #[test]
-    fn a_pointer_names_a_member_and_prints_what_it_parses() {
+    fn pointer_names_a_member_and_prints_its_text() {
         for (text, names) in [
             ("/meta", Some(vec!["meta"])),
             ("/a/b", Some(vec!["a", "b"])),

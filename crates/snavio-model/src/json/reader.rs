@@ -1,7 +1,7 @@
-//! The reader: pulls a document apart and checks all of it.
+//! The reader: parses a document and checks all of it.
 //!
-//! Every value is visited once. Recursion ends at the depth limit, and all work is linear in the text but for
-//! the sort that finds duplicates among members that did not come in order.
+//! It visits every value once. The depth limit bounds the recursion. All work is linear in the text, except
+//! for the sort that finds duplicates among members that did not arrive in order.
 
 use std::borrow::Cow;
 
@@ -10,17 +10,17 @@ use super::text::plain_end;
 use super::{Fault, FaultKind};
 use crate::bounds::{JSON_DEPTH_MAX, JSON_MEMBERS_MAX};
 
-/// Reads one document from front to back. After a fault there is nothing more to be had from it.
+/// Reads one document from front to back. After a fault the reader is unusable.
 #[derive(Debug)]
 pub struct Reader<'a> {
     pub(super) text: &'a str,
     pub(super) at: usize,
     depth: usize,
-    /// Members so far.
+    /// The number of members so far.
     count: usize,
-    /// Members of all objects that are open, the innermost last.
+    /// The members of all open objects, the innermost last.
     pub(super) members: Vec<Member<'a>>,
-    /// Room to put members in order.
+    /// A buffer for sorting members.
     pub(super) scratch: Vec<u8>,
 }
 
@@ -28,9 +28,10 @@ pub struct Reader<'a> {
 #[derive(Debug)]
 #[must_use = "an object must be read to its end"]
 pub struct Object {
-    /// Its first member among those of all open objects.
+    /// The index of its first member among those of all open objects.
     pub(super) base: usize,
-    /// Every name so far came after the one before it: nothing to sort, no duplicates.
+    /// Whether every name so far came after the one before it. Then there is nothing to sort, and there are
+    /// no duplicates.
     pub(super) ascending: bool,
 }
 
@@ -41,7 +42,7 @@ pub struct Array {
     empty: bool,
 }
 
-/// What a value is, by its first byte.
+/// The kind of a value, by its first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the kinds of JSON values need no explanation")]
 pub enum Kind {
@@ -60,23 +61,23 @@ impl<'a> Reader<'a> {
         if text.starts_with('\u{feff}') {
             return Err(FaultKind::ByteOrderMark.at(0));
         }
-        // Room for the members of most messages, so that it need not grow.
+        // Enough for the members of most messages, so that it need not grow.
         let members = Vec::with_capacity(16);
         Ok(Self { text, at: 0, depth: 0, count: 0, members, scratch: Vec::new() })
     }
 
-    /// A reader of a text that is to stand within another document: that has so many levels around it, and so many
+    /// A reader of a text that will be part of another document, with so many levels around it and so many
     /// members beside it.
     pub fn within(bytes: &'a [u8], levels: usize, members: usize) -> Result<Self, Fault> {
         Ok(Self { depth: levels, count: members, ..Self::new(bytes)? })
     }
 
-    /// Members of all objects so far.
+    /// The number of members in all objects so far.
     pub fn members_read(&self) -> usize {
         self.count
     }
 
-    /// What comes next, without reading it.
+    /// The kind of the next value, without reading it.
     pub fn kind(&mut self) -> Result<Kind, Fault> {
         match self.peek()? {
             b'{' => Ok(Kind::Object),
@@ -95,8 +96,8 @@ impl<'a> Reader<'a> {
         Ok(Object { base: self.members.len(), ascending: true })
     }
 
-    /// The name of the object's next member, whose value must be read next; nothing at the object's end.
-    /// A name that came before is refused, there at the latest.
+    /// Reads the name of the object's next member. Its value must be read next. `None` at the object's end.
+    /// A repeated name is refused, there at the latest.
     pub fn member(&mut self, object: &mut Object) -> Result<Option<Cow<'a, str>>, Fault> {
         if self.next_member(object)? {
             return Ok(self.members.last().map(|member| member.name.clone()));
@@ -132,17 +133,17 @@ impl<'a> Reader<'a> {
         self.escaped_string(start).map(Cow::Owned)
     }
 
-    /// Checks a value of any kind and returns its bytes as they came.
+    /// Checks a value of any kind and returns its bytes as received.
     pub fn skip(&mut self) -> Result<&'a [u8], Fault> {
         self.canonical(&mut Vec::new())
     }
 
-    /// How much of the document has not been read.
+    /// The number of bytes that were not read yet.
     pub fn bytes_left(&self) -> usize {
         self.text.len().saturating_sub(self.at)
     }
 
-    /// Ends the document: nothing but white space may follow.
+    /// Ends the document. Only white space may follow.
     pub fn finish(mut self) -> Result<(), Fault> {
         self.skip_space();
         if self.at < self.text.len() { Err(FaultKind::TrailingText.at(self.at)) } else { Ok(()) }
@@ -151,7 +152,7 @@ impl<'a> Reader<'a> {
 
 /// Bytes and structure.
 impl<'a> Reader<'a> {
-    /// Puts the innermost object's members in the order of their names and finds names that came twice.
+    /// Sorts the innermost object's members by their names, and finds repeated names.
     pub(super) fn sort(&mut self, base: usize) -> Result<(), Fault> {
         let members = &mut self.members[base..];
         members.sort_unstable_by(|a, b| a.order(b).then(a.at.cmp(&b.at)));
@@ -160,7 +161,7 @@ impl<'a> Reader<'a> {
         again.map_or(Ok(()), |at| Err(FaultKind::DuplicateMember.at(at)))
     }
 
-    /// Reads on to the value of the next member, keeping its name; no at the object's end.
+    /// Reads on to the value of the next member, and keeps the member's name. `false` at the object's end.
     pub(super) fn next_member(&mut self, object: &mut Object) -> Result<bool, Fault> {
         if !self.more(self.members.len() == object.base, b'}')? {
             return Ok(false);
@@ -186,7 +187,7 @@ impl<'a> Reader<'a> {
         Ok(true)
     }
 
-    /// Whether another member or element follows, past its comma; closes what is open otherwise.
+    /// Whether another member or element follows. It reads the comma, or else closes the object or array.
     #[inline]
     fn more(&mut self, empty: bool, bracket: u8) -> Result<bool, Fault> {
         let next = self.peek()?;
@@ -254,7 +255,7 @@ impl Reader<'_> {
         Ok(self.at)
     }
 
-    /// Reads on to the next quote or backslash and returns where that is.
+    /// Reads on to the next quote or backslash, and returns its position.
     #[inline]
     pub(super) fn plain_run(&mut self) -> Result<usize, Fault> {
         self.at = plain_end(self.text.as_bytes(), self.at);
@@ -272,7 +273,7 @@ impl Reader<'_> {
         closes
     }
 
-    /// Reads on in a string that began at `start` and has its first escape here.
+    /// Reads the rest of a string that began at `start` and has its first escape here.
     fn escaped_string(&mut self, start: usize) -> Result<String, Fault> {
         let mut text = self.text[start..self.at].to_owned();
         while !self.close_string() {

@@ -1,10 +1,10 @@
-//! Cuts a JSON array into its elements without judging them, so that one bad entry of a batch never affects
-//! another (PIP-8): each element is read strictly afterwards, on its own.
+//! Splits a JSON array into its elements without checking them. Each element is then read strictly on its
+//! own, so that an invalid entry of a batch never affects another (PIP-8).
 
 use super::{Fault, FaultKind};
 
-/// The raw elements of the array that `bytes` hold. Only the array's own punctuation is checked. An array of
-/// more than `max` is cut only as far as to tell that: one element past it, whatever comes then.
+/// The raw elements of the array in `bytes`. Only the array's own punctuation is checked. An array of more
+/// than `max` elements is split up to the first element past `max`, and its rest is not read.
 pub fn split_array(bytes: &[u8], max: usize) -> Result<Vec<&[u8]>, Fault> {
     let mut split = Split { bytes, at: 0 };
     split.space();
@@ -59,7 +59,7 @@ impl<'a> Split<'a> {
         }
     }
 
-    /// Goes on to the comma or bracket that ends this element. Text within strings does not count.
+    /// Reads up to the comma or bracket that ends this element. Text within strings does not count.
     fn element(&mut self) -> Result<&'a [u8], Fault> {
         let start = self.at;
         let mut depth = 0usize;
@@ -105,12 +105,12 @@ mod tests {
 
     fn split_at_most(text: &str, max: usize) -> Option<Vec<&str>> {
         let elements = split_array(text.as_bytes(), max).ok()?;
-        Some(elements.into_iter().map(|it| std::str::from_utf8(it).unwrap()).collect())
+        Some(elements.into_iter().map(|element| std::str::from_utf8(element).unwrap()).collect())
     }
 
     /// PIP-8
     #[test]
-    fn an_array_is_cut_at_its_own_commas_whatever_is_wrong_within() {
+    fn array_is_split_at_its_own_commas_only() {
         for (text, elements) in [
             ("[]", Some(vec![])),
             (" [ ] \n", Some(vec![])),
@@ -134,14 +134,14 @@ mod tests {
 
     /// PIP-9
     #[test]
-    fn an_array_that_is_too_long_is_not_cut_to_its_end() {
+    fn array_that_is_too_long_is_not_read_completely() {
         assert_eq!(split_at_most("[1,2,3]", 3), Some(vec!["1", "2", "3"]));
         assert_eq!(split_at_most("[1,2,3,4,,,", 3), Some(vec!["1", "2", "3", "4"]));
     }
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_are_cut_or_refused(bytes: Vec<u8>) {
+        fn any_bytes_are_split_or_refused(bytes: Vec<u8>) {
             let _ = split_array(&bytes, 3);
         }
     }

@@ -88,7 +88,7 @@ fn numbers_that_do_not_fit_are_refused() {
 
 /// MSG-10, QUA-4
 #[test]
-fn a_fault_names_its_kind_and_place() {
+fn fault_names_its_kind_and_place() {
     for (text, kind, at) in [
         ("", FaultKind::UnexpectedEnd, 0),
         ("{", FaultKind::UnexpectedEnd, 1),
@@ -131,7 +131,7 @@ fn a_fault_names_its_kind_and_place() {
 
 /// MSG-10, QUA-4
 #[test]
-fn a_refusal_has_the_reason_and_the_place_and_no_value() {
+fn refusal_has_reason_and_place_but_no_value() {
     for (text, code, detail) in [
         (r#"{"secret": tru}"#, "malformed", "unexpected character at byte 14"),
         (r#"{"secret":1,"secret":2}"#, "duplicate_member", "repeated member name at byte 12"),
@@ -152,39 +152,42 @@ fn nesting_ends_at_64_levels() {
         assert!(canonical(nested(open, close, JSON_DEPTH_MAX)).is_ok());
         assert_eq!(fault(nested(open, close, JSON_DEPTH_MAX + 1)).0, FaultKind::TooDeep);
     }
-    // Depth is that of the place, not a count of brackets.
+    // Depth is the nesting of a place, not a count of brackets.
     assert!(canonical(format!("[{}[]]", "[[]],".repeat(100))).is_ok());
     assert_eq!(fault("[".repeat(BODY_BYTES_MAX)), (FaultKind::TooDeep, 64));
 }
 
+fn objects(count: usize) -> String {
+    format!("[{}]", vec![r#"{"a":0}"#; count].join(","))
+}
+
 /// MSG-10, QUA-4
 #[test]
-fn members_end_at_ten_thousand_on_all_levels_and_elements_do_not_count() {
-    let objects = |count: usize| format!("[{}]", vec![r#"{"a":0}"#; count].join(","));
+fn member_limit_counts_all_levels_and_no_elements() {
     assert!(canonical(objects(JSON_MEMBERS_MAX)).is_ok());
     assert_eq!(fault(objects(JSON_MEMBERS_MAX + 1)).0, FaultKind::TooMany);
     let fault = Refusal::from(canonical(objects(JSON_MEMBERS_MAX + 1)).unwrap_err());
     assert_eq!(fault.reason, Reason::Malformed);
-    let within = |count: usize| format!(r#"{{"a":1,"b":{}}}"#, objects(count));
-    assert!(canonical(within(JSON_MEMBERS_MAX - 2)).is_ok());
-    assert!(canonical(within(JSON_MEMBERS_MAX - 1)).is_err());
+    assert!(canonical(format!(r#"{{"a":1,"b":{}}}"#, objects(JSON_MEMBERS_MAX - 2))).is_ok());
+    assert!(canonical(format!(r#"{{"a":1,"b":{}}}"#, objects(JSON_MEMBERS_MAX - 1))).is_err());
     assert!(canonical(format!("[{}]", vec!["0"; 5 * JSON_MEMBERS_MAX].join(","))).is_ok());
+}
+
+fn object_of_members(order: impl Iterator<Item = usize>) -> String {
+    let members = order.map(|n| format!(r#""a common beginning {n:05}":{n}"#));
+    format!("{{{}}}", members.collect::<Vec<_>>().join(","))
 }
 
 /// MSG-8, MSG-10
 #[test]
-fn members_in_reverse_order_are_put_in_order() {
-    let member = |n: usize| format!(r#""a common beginning {n:05}":{n}"#);
-    let members = |order: &mut dyn Iterator<Item = usize>| {
-        format!("{{{}}}", order.map(member).collect::<Vec<_>>().join(","))
-    };
-    let reversed = members(&mut (0..JSON_MEMBERS_MAX).rev());
-    assert_eq!(canonical(reversed).unwrap(), members(&mut (0..JSON_MEMBERS_MAX)));
+fn members_in_reverse_order_are_sorted() {
+    let reversed = object_of_members((0..JSON_MEMBERS_MAX).rev());
+    assert_eq!(canonical(reversed).unwrap(), object_of_members(0..JSON_MEMBERS_MAX));
 }
 
 /// MSG-10
 #[test]
-fn large_hostile_texts_end_soon() {
+fn large_hostile_texts_are_read_quickly() {
     let escapes = format!("\"{}\"", "\\u0041".repeat(BODY_BYTES_MAX / 6));
     assert_eq!(canonical(&escapes).unwrap().len(), BODY_BYTES_MAX / 6 + 2);
     let name = format!("{{{escapes}:1,\"b\":2}}");
@@ -193,7 +196,7 @@ fn large_hostile_texts_end_soon() {
     assert!(canonical(" ".repeat(BODY_BYTES_MAX)).is_err());
     assert!(canonical("9".repeat(BODY_BYTES_MAX)).is_err());
     assert!(canonical(format!("1e{}", "9".repeat(BODY_BYTES_MAX))).is_err());
-    // Every level out of order: each is written anew, 64 times the text at worst.
+    // Every level is out of order and is written anew: 64 times the text at worst.
     let mut nested = "x".repeat(BODY_BYTES_MAX / 2);
     nested = format!("\"{nested}\"");
     for _ in 0..JSON_DEPTH_MAX {
@@ -202,31 +205,32 @@ fn large_hostile_texts_end_soon() {
     assert!(canonical(nested).is_ok());
 }
 
-/// MSG-10
-#[test]
-fn the_pull_reader_finds_duplicates_by_itself() {
-    let read = |text: &'static str| -> Result<Vec<String>, Fault> {
-        let mut reader = Reader::new(text.as_bytes())?;
-        let mut object = reader.object()?;
-        let mut names = Vec::new();
-        while let Some(name) = reader.member(&mut object)? {
-            names.push(name.into_owned());
-            reader.skip()?;
-        }
-        reader.finish()?;
-        Ok(names)
-    };
-    assert_eq!(read(r#" { "b" : 1 , "a\n" : [ {} ] } "#).unwrap(), ["b", "a\n"]);
-    assert_eq!(read("{}").unwrap(), [""; 0]);
-    let fault = read(r#"{"b":1,"a":2,"b":3}"#).unwrap_err();
-    assert_eq!(fault, Fault { kind: FaultKind::DuplicateMember, at: 13 });
-    assert!(read(r#"{"a":1,"a":1}"#).is_err());
-    assert!(read(r#"{"a":1} {"#).is_err());
+fn read_names(text: &str) -> Result<Vec<String>, Fault> {
+    let mut reader = Reader::new(text.as_bytes())?;
+    let mut object = reader.object()?;
+    let mut names = Vec::new();
+    while let Some(name) = reader.member(&mut object)? {
+        names.push(name.into_owned());
+        reader.skip()?;
+    }
+    reader.finish()?;
+    Ok(names)
 }
 
 /// MSG-10
 #[test]
-fn the_pull_reader_gives_kinds_slices_and_elements() {
+fn pull_reader_finds_duplicates_by_itself() {
+    assert_eq!(read_names(r#" { "b" : 1 , "a\n" : [ {} ] } "#).unwrap(), ["b", "a\n"]);
+    assert_eq!(read_names("{}").unwrap(), [""; 0]);
+    let fault = read_names(r#"{"b":1,"a":2,"b":3}"#).unwrap_err();
+    assert_eq!(fault, Fault { kind: FaultKind::DuplicateMember, at: 13 });
+    assert!(read_names(r#"{"a":1,"a":1}"#).is_err());
+    assert!(read_names(r#"{"a":1} {"#).is_err());
+}
+
+/// MSG-10
+#[test]
+fn pull_reader_gives_kinds_slices_and_elements() {
     let text = br#" [ {"a": 1} , "x\u0041" , -1 , true , null , [ ] ] "#;
     let mut reader = Reader::new(text).unwrap();
     let mut array = reader.array().unwrap();
@@ -247,7 +251,7 @@ fn the_pull_reader_gives_kinds_slices_and_elements() {
     assert_eq!(seen, expected);
 }
 
-/// A document as a value, which can be spelled in many ways.
+/// A document as a value with many spellings.
 #[derive(Debug, Clone, PartialEq)]
 enum Document {
     Null,
@@ -272,7 +276,7 @@ fn number() -> impl Strategy<Value = Document> {
     })
 }
 
-/// Few characters, so that names meet; among them those where the two orders differ.
+/// Few characters, so that names repeat. Some of them have another order in UTF-8 than in UTF-16.
 fn text() -> impl Strategy<Value = String> {
     let char = prop_oneof![
         prop::sample::select(vec![
@@ -298,7 +302,7 @@ fn document() -> impl Strategy<Value = Document> {
     })
 }
 
-/// Spells a document by chance.
+/// Spells a document at random.
 struct Speller<'c> {
     chances: std::iter::Cycle<std::slice::Iter<'c, u8>>,
     out: String,
@@ -399,7 +403,7 @@ impl Speller<'_> {
     }
 }
 
-/// Documents in which every double is written as short as can be, as most languages do.
+/// Documents with every double in its shortest text, as most languages write it.
 fn doubles() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -422,14 +426,14 @@ proptest! {
 
     /// MSG-8
     #[test]
-    fn the_canonical_form_of_shortest_doubles_is_that_of_rfc_8785(value in doubles()) {
+    fn shortest_doubles_have_the_canonical_form_of_rfc_8785(value in doubles()) {
         let expected = serde_json_canonicalizer::to_string(&value).unwrap();
         prop_assert_eq!(canonical(value.to_string()).unwrap(), expected);
     }
 
     /// MSG-8
     #[test]
-    fn one_value_has_one_form_however_it_is_spelled(
+    fn every_spelling_of_a_value_has_the_same_form(
         document in document(), one in vec(any::<u8>(), 1..60), other in vec(any::<u8>(), 1..60),
     ) {
         let one = canonical(Speller::spell(&document, &one)).unwrap();
@@ -439,14 +443,14 @@ proptest! {
 
     /// MSG-8
     #[test]
-    fn two_values_have_two_forms(one in document(), other in document(), chances in vec(any::<u8>(), 1..60)) {
+    fn different_values_have_different_forms(one in document(), other in document(), chances in vec(any::<u8>(), 1..60)) {
         let form = |document| canonical(Speller::spell(document, &chances)).unwrap();
         prop_assert_eq!(form(&one) == form(&other), one == other);
     }
 
     /// MSG-8
     #[test]
-    fn numbers_that_differ_in_any_digit_differ(one in number(), other in number(), chances in vec(any::<u8>(), 1..9)) {
+    fn different_numbers_have_different_forms(one in number(), other in number(), chances in vec(any::<u8>(), 1..9)) {
         let form = |document| canonical(Speller::spell(document, &chances)).unwrap();
         prop_assert_eq!(form(&one) == form(&other), one == other);
     }
@@ -468,7 +472,7 @@ proptest! {
 
     /// MSG-10
     #[test]
-    fn a_repeated_member_is_found_wherever_it_stands(
+    fn repeated_member_is_found_in_every_position(
         names in prop::collection::btree_set(text(), 1..12), at in any::<prop::sample::Index>(),
         again in any::<prop::sample::Index>(), chances in vec(any::<u8>(), 1..40),
     ) {
@@ -491,7 +495,7 @@ proptest! {
 
     /// MSG-10, QUA-9
     #[test]
-    fn random_pieces_of_json_never_panic_and_serde_takes_what_we_take(
+    fn random_json_never_panics_and_serde_accepts_it_too(
         pieces in vec(prop::sample::select(vec![
             "{", "}", "[", "]", ",", ":", "\"", "\\", "\\u", "d83d", "de00", "0", "1", "-", ".", "e", "+", "a", "é",
             "true", "null", "\"a\":", "\"b\":1,", " ", "\n", "\u{1}", "😀",
@@ -506,7 +510,7 @@ proptest! {
 
     /// MSG-10, QUA-9
     #[test]
-    fn a_document_with_one_byte_changed_never_panics(
+    fn damaged_document_never_panics(
         document in document(), chances in vec(any::<u8>(), 1..60), at in any::<prop::sample::Index>(), byte: u8,
     ) {
         let mut bytes = Speller::spell(&document, &chances).into_bytes();

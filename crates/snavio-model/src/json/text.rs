@@ -1,6 +1,6 @@
 //! Strings in their shortest form, as RFC 8785 writes them.
 
-/// Appends `text` as a JSON string in canonical form: only what must be escaped is.
+/// Appends `text` as a JSON string in canonical form: with no escape that is not required.
 pub fn write_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let bytes = text.as_bytes();
@@ -41,8 +41,8 @@ fn write_ascii(out: &mut Vec<u8>, byte: u8) {
     out.extend_from_slice(&[b'\\', short]);
 }
 
-/// Where the run of bytes that stand for themselves in a string ends: at a quote, a backslash, a control
-/// character or the end. Eight bytes a step, because strings are most of a message.
+/// The end of the run of bytes that need no escape: a quote, a backslash, a control character or the end of
+/// the text. It examines eight bytes at once, because strings are most of a message.
 #[inline]
 pub(super) fn plain_end(bytes: &[u8], mut at: usize) -> usize {
     while let Some(eight) = bytes.get(at..).and_then(<[u8]>::first_chunk) {
@@ -60,8 +60,8 @@ fn is_special(byte: u8) -> bool {
     matches!(byte, 0..0x20 | b'"' | b'\\')
 }
 
-/// Sets the high bit of every special byte. A borrow may set bits above the first one set, never below it,
-/// so the lowest is exact.
+/// Sets the high bit of every special byte. A borrow may set bits above the first special byte, never below
+/// it, so that the lowest bit is exact.
 fn special_of_eight(word: u64) -> u64 {
     const ONES: u64 = u64::MAX / 255;
     const HIGH: u64 = ONES << 7;
@@ -80,7 +80,7 @@ mod tests {
     proptest! {
         /// MSG-8
         #[test]
-        fn a_run_ends_where_a_plain_search_says(bytes: Vec<u8>, from in 0..40usize) {
+        fn run_ends_where_a_simple_search_finds(bytes: Vec<u8>, from in 0..40usize) {
             let from = from.min(bytes.len());
             let plain = bytes[from..].iter().position(|&b| is_special(b)).map_or(bytes.len(), |n| from + n);
             prop_assert_eq!(plain_end(&bytes, from), plain);
@@ -88,7 +88,7 @@ mod tests {
 
         /// MSG-8
         #[test]
-        fn a_written_string_reads_back(text: String) {
+        fn written_string_reads_back(text: String) {
             let mut out = Vec::new();
             write_string(&mut out, &text);
             prop_assert_eq!(serde_json::from_slice::<String>(&out).unwrap(), text);

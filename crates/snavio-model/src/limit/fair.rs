@@ -1,7 +1,9 @@
-//! Fair intake: work of many tenants waits in bounded lines of their own and is taken in turns by size (PIP-9).
+//! Fair queueing at the intake: the work of each tenant waits in a bounded queue of its own, and batches take
+//! from these queues in turn by bytes (PIP-9).
 //!
-//! Deficit round robin: a tenant's turn gives it a quantum of bytes; what it does not use up with waiting work
-//! it loses, what a large item still needs it keeps. No tenant can hold more than its part of the room.
+//! Deficit round robin: each turn gives a tenant a quantum of bytes. If no free item is left in its queue,
+//! the rest of the quantum is lost. If its next item is larger than the rest, the tenant keeps the rest for
+//! its next turn. No tenant can hold more than its part of the room.
 
 use std::collections::VecDeque;
 
@@ -10,15 +12,16 @@ use foldhash::{HashMap, HashMapExt};
 use crate::bounds;
 use crate::name::TenantName;
 
-/// Bytes a tenant may put into a batch per turn.
+/// Bytes that a tenant may put into a batch in each turn.
 const QUANTUM_BYTES: usize = 16 * 1024;
 
-/// Items of a line that others behind them may pass. Whoever hands in looks at as many.
-const PASSED_MAX: usize = 64;
-/// As how many they may count: an event is looked at once for each of its destinations.
-const PASSED_SIZE_MAX: usize = 256;
+/// Items at the front of a tenant's queue that later items may pass, because they are not free. Taking a
+/// batch examines at most as many.
+const SKIPPED_MAX: usize = 64;
+/// The limit of the sum of their counts: an event is examined once for each of its destinations.
+const SKIPPED_SIZE_MAX: usize = 256;
 
-/// Bounds of a [`FairQueue`].
+/// The bounds of a [`FairQueue`].
 #[derive(Debug, Clone, Copy)]
 pub struct Room {
     /// Items of all tenants together.
@@ -39,12 +42,11 @@ impl Default for Room {
     }
 }
 
-/// How much of the room an item takes.
+/// The room that an item takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Size {
-    /// As how many items it counts.
+    /// The number of items that it counts as.
     pub items: usize,
-    /// Its bytes.
     pub bytes: usize,
 }
 
@@ -53,65 +55,67 @@ impl Size {
         Self { items: self.items + other.items, bytes: self.bytes + other.bytes }
     }
 
+    /// Whether a room with this much taken has no space for an item of the size `added`.
+    fn is_full_for(self, added: Self, items_max: usize, bytes_max: usize) -> bool {
+        let after = self.plus(added);
+        let is_past = self.items > 0 && after.items > items_max;
+        is_past || self.items >= items_max || after.bytes > bytes_max
+    }
+
     fn minus(self, other: Self) -> Self {
         Self { items: self.items - other.items, bytes: self.bytes - other.bytes }
     }
 }
 
-/// Items that wait, each in its tenant's line.
+/// Items that wait, each in the queue of its tenant.
 #[derive(Debug)]
 pub struct FairQueue<T> {
     room: Room,
     count: usize,
     taken: Size,
-    lines: HashMap<TenantName, Line<T>>,
+    queues: HashMap<TenantName, TenantQueue<T>>,
     turns: VecDeque<TenantName>,
-    /// Batches that were taken.
+    /// The number of batches so far.
     batches: u64,
 }
 
 #[derive(Debug)]
-struct Line<T> {
+struct TenantQueue<T> {
     waiting: VecDeque<(Size, T)>,
-    /// Those of its first that have stepped aside while a batch is taken.
-    aside: Vec<(Size, T)>,
+    /// Its first items that were not free while the current batch was taken.
+    skipped: Vec<(Size, T)>,
     taken: Size,
     deficit: usize,
-    /// The last batch that it put something into.
+    /// The last batch that took an item of this queue.
     served_in: u64,
 }
 
 impl<T> FairQueue<T> {
     /// An empty queue with these bounds.
     pub fn new(room: Room) -> Self {
-        let (lines, turns) = (HashMap::new(), VecDeque::new());
-        Self { room, count: 0, taken: Size::default(), lines, turns, batches: 0 }
+        let (queues, turns) = (HashMap::new(), VecDeque::new());
+        Self { room, count: 0, taken: Size::default(), queues, turns, batches: 0 }
     }
 
-    /// Lets the item wait, or gives it back when its tenant's part or the whole room is full. One that counts as more items
-    /// than there is room for at all waits alone.
+    /// Adds an item, or returns it if the tenant's part or the whole room is full. An item that counts as
+    /// more than the whole room waits alone.
     pub fn push(&mut self, tenant: &TenantName, size: Size, item: T) -> Result<(), T> {
         let Room { items_max, bytes_max, tenant_part } = self.room;
-        let is_full = |taken: Size, items_max: usize, bytes_max: usize| {
-            let after = taken.plus(size);
-            let is_past = taken.items > 0 && after.items > items_max;
-            is_past || taken.items >= items_max || after.bytes > bytes_max
-        };
-        if is_full(self.taken, items_max, bytes_max) {
+        if self.taken.is_full_for(size, items_max, bytes_max) {
             return Err(item);
         }
-        match self.lines.get_mut(tenant) {
+        match self.queues.get_mut(tenant) {
             None => {
-                self.lines.insert(tenant.clone(), Line::of(size, item));
+                self.queues.insert(tenant.clone(), TenantQueue::of(size, item));
                 self.turns.push_back(tenant.clone());
             }
-            Some(line) => {
+            Some(tenant_queue) => {
                 let part = tenant_part.max(1);
-                if is_full(line.taken, items_max / part, bytes_max / part) {
+                if tenant_queue.taken.is_full_for(size, items_max / part, bytes_max / part) {
                     return Err(item);
                 }
-                line.waiting.push_back((size, item));
-                line.taken = line.taken.plus(size);
+                tenant_queue.waiting.push_back((size, item));
+                tenant_queue.taken = tenant_queue.taken.plus(size);
             }
         }
         self.count += 1;
@@ -119,14 +123,15 @@ impl<T> FairQueue<T> {
         Ok(())
     }
 
-    /// Takes the next batch: at least one item if any waits, at most these many items and bytes.
+    /// Takes the next batch: at least one item if any waits, and at most `items_max` items and `bytes_max`
+    /// bytes.
     pub fn take(&mut self, items_max: usize, bytes_max: usize) -> Vec<T> {
         self.take_free(items_max, bytes_max, |_| true)
     }
 
-    /// The same of what is free to be taken. An item that is not steps aside and keeps its place, and others of its line
-    /// pass it, up to so many. Whether an item is free is asked in the order of its line, so that whoever is asked can say no
-    /// to what must not pass those before it.
+    /// As [`FairQueue::take`], of free items only. An item that is not free keeps its place, and later items
+    /// of its tenant may pass it, up to a limit. `is_free` gets the items of a tenant in their order, so that
+    /// it can hold back an item that must not pass an earlier one.
     pub fn take_free(
         &mut self,
         items_max: usize,
@@ -136,29 +141,30 @@ impl<T> FairQueue<T> {
         let most = Size { items: items_max, bytes: bytes_max };
         self.batches += 1;
         let mut batch = Batch { number: self.batches, items: Vec::new(), taken: Size::default(), most };
-        let (mut stopped, mut passed) = (Vec::new(), Vec::new());
+        let (mut stopped, mut with_skipped) = (Vec::new(), Vec::new());
         while !batch.is_full() {
             let Some(tenant) = self.turns.pop_front() else { break };
-            let Some(line) = self.lines.get_mut(&tenant) else { continue };
-            let had_passed = !line.aside.is_empty();
-            let served = line.serve(&mut batch, &mut is_free);
-            if !had_passed && !line.aside.is_empty() {
-                passed.push(tenant.clone());
+            let Some(tenant_queue) = self.queues.get_mut(&tenant) else { continue };
+            let had_skipped = !tenant_queue.skipped.is_empty();
+            let served = tenant_queue.serve(&mut batch, &mut is_free);
+            if !had_skipped && !tenant_queue.skipped.is_empty() {
+                with_skipped.push(tenant.clone());
             }
             match served {
-                Served::Empty => drop(self.lines.remove(&tenant)),
-                Served::Stopped => stopped.push(tenant),
-                // Or one that is large would find the next batch begun by others again, for as long as they are busy.
-                Served::KeepsTurn => self.turns.push_front(tenant),
-                Served::InPart => self.turns.push_back(tenant),
+                TurnEnd::Empty => drop(self.queues.remove(&tenant)),
+                TurnEnd::Stopped => stopped.push(tenant),
+                // Otherwise busy tenants would begin the next batch again, and a large item might never fit.
+                TurnEnd::KeepsTurn => self.turns.push_front(tenant),
+                TurnEnd::InPart => self.turns.push_back(tenant),
             }
         }
-        for tenant in passed {
-            self.lines.get_mut(&tenant).into_iter().for_each(Line::step_back);
+        for tenant in with_skipped {
+            self.queues.get_mut(&tenant).into_iter().for_each(TenantQueue::restore_skipped);
         }
-        // It is the turn of those still, once they are free, that were not served.
+        // A tenant that was not served keeps its turn until its items are free.
         for tenant in stopped.into_iter().rev() {
-            match self.lines.get(&tenant).is_some_and(|line| line.served_in == batch.number) {
+            match self.queues.get(&tenant).is_some_and(|tenant_queue| tenant_queue.served_in == batch.number)
+            {
                 true => self.turns.push_back(tenant),
                 false => self.turns.push_front(tenant),
             }
@@ -168,12 +174,12 @@ impl<T> FairQueue<T> {
         batch.items
     }
 
-    /// Items that wait.
+    /// The number of waiting items.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether nothing waits.
+    /// Whether no item waits.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -197,44 +203,44 @@ impl<T> Batch<T> {
     }
 }
 
-/// How a line's turn ended.
+/// The end of a tenant's turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Served {
-    /// Nothing waits in it any more.
+enum TurnEnd {
+    /// No item waits any more.
     Empty,
-    /// What waits in it is not free, as far as is looked.
+    /// No item within the limit is free.
     Stopped,
-    /// The batch is closed because its first one does not fit: its turn is still to come.
+    /// The batch is full, because the tenant's first item does not fit. The tenant keeps its turn.
     KeepsTurn,
-    /// More waits in it.
+    /// More items wait.
     InPart,
 }
 
-impl<T> Line<T> {
+impl<T> TenantQueue<T> {
     fn of(size: Size, item: T) -> Self {
         let waiting = VecDeque::from([(size, item)]);
-        Self { waiting, aside: Vec::new(), taken: size, deficit: 0, served_in: 0 }
+        Self { waiting, skipped: Vec::new(), taken: size, deficit: 0, served_in: 0 }
     }
 
-    fn serve(&mut self, batch: &mut Batch<T>, mut is_free: impl FnMut(&T) -> bool) -> Served {
+    fn serve(&mut self, batch: &mut Batch<T>, mut is_free: impl FnMut(&T) -> bool) -> TurnEnd {
         self.deficit += QUANTUM_BYTES;
         let before = batch.items.len();
         while let Some(&(size, ref item)) = self.waiting.front() {
-            let aside: usize = self.aside.iter().map(|(size, _)| size.items).sum();
-            if self.aside.len() >= PASSED_MAX || aside >= PASSED_SIZE_MAX {
+            let skipped: usize = self.skipped.iter().map(|(size, _)| size.items).sum();
+            if self.skipped.len() >= SKIPPED_MAX || skipped >= SKIPPED_SIZE_MAX {
                 break;
             }
             if !is_free(item) {
-                self.aside.extend(self.waiting.pop_front());
+                self.skipped.extend(self.waiting.pop_front());
                 continue;
             }
             if size.bytes > self.deficit {
-                return Served::InPart;
+                return TurnEnd::InPart;
             }
             if !batch.fits(size) {
                 batch.most.bytes = batch.taken.bytes;
                 let is_first = batch.items.len() == before;
-                return if is_first { Served::KeepsTurn } else { Served::InPart };
+                return if is_first { TurnEnd::KeepsTurn } else { TurnEnd::InPart };
             }
             let Some((size, item)) = self.waiting.pop_front() else { break };
             self.deficit -= size.bytes;
@@ -244,12 +250,12 @@ impl<T> Line<T> {
             batch.items.push(item);
         }
         self.deficit = 0;
-        if self.aside.is_empty() { Served::Empty } else { Served::Stopped }
+        if self.skipped.is_empty() { TurnEnd::Empty } else { TurnEnd::Stopped }
     }
 
-    /// What has stepped aside is the first again.
-    fn step_back(&mut self) {
-        self.aside.drain(..).rev().for_each(|it| self.waiting.push_front(it));
+    /// Puts the skipped items back to the front, in their order.
+    fn restore_skipped(&mut self) {
+        self.skipped.drain(..).rev().for_each(|entry| self.waiting.push_front(entry));
     }
 }
 
@@ -261,9 +267,13 @@ mod tests {
         TenantName::new(name).unwrap()
     }
 
-    /// One item of so many bytes.
+    /// One item of this many bytes.
     fn one(bytes: usize) -> Size {
         Size { items: 1, bytes }
+    }
+
+    fn fill_with_busy_items(queue: &mut FairQueue<&str>) {
+        while queue.push(&tenant("busy"), one(500), "busy").is_ok() {}
     }
 
     fn room(items_max: usize) -> Room {
@@ -272,7 +282,7 @@ mod tests {
 
     /// PIP-9
     #[test]
-    fn a_flood_holds_a_quarter_of_the_room_and_no_more() {
+    fn flood_holds_at_most_a_quarter_of_the_room() {
         let mut queue = FairQueue::new(room(100));
         let taken = (0..200).filter(|n| queue.push(&tenant("flood"), one(100), *n).is_ok()).count();
         assert_eq!(taken, 25);
@@ -294,7 +304,7 @@ mod tests {
 
     /// PIP-9
     #[test]
-    fn a_calm_tenant_rides_in_the_next_batch_whatever_waits_before_it() {
+    fn calm_tenant_is_in_the_next_batch_during_a_flood() {
         let mut queue = FairQueue::new(room(10_000));
         for n in 0..2_000 {
             queue.push(&tenant("flood"), one(1000), ("flood", n)).unwrap();
@@ -323,13 +333,13 @@ mod tests {
         assert!((0.8..1.25).contains(&ratio), "small got {small} bytes, large {large}");
     }
 
-    /// PIP-9, PIP-13: an event for many is as much as many.
+    /// PIP-9, PIP-13: an event for many destinations counts as many items.
     #[test]
-    fn what_counts_as_many_items_takes_the_room_and_the_batch_of_many() {
+    fn wide_item_takes_the_room_of_many_items() {
         let mut queue = FairQueue::new(room(100));
         let many = |items| Size { items, bytes: 10 };
         let taken = (0..20).filter(|n| queue.push(&tenant("wide"), many(10), ("wide", *n)).is_ok()).count();
-        assert_eq!((taken, queue.len()), (2, 2), "25 are its part");
+        assert_eq!((taken, queue.len()), (2, 2), "its part is 25 items");
         for n in 0..10 {
             queue.push(&tenant("calm"), one(10), ("calm", n)).unwrap();
         }
@@ -337,9 +347,16 @@ mod tests {
         while !queue.is_empty() {
             batches.push(queue.take(15, 1000).len());
         }
-        assert_eq!(batches, [1, 10, 1], "no two of ten share one, and who is calm comes between them");
+        assert_eq!(
+            batches,
+            [1, 10, 1],
+            "two wide items never share a batch, and the calm tenant is between them"
+        );
         queue.push(&tenant("wide"), many(1000), ("wide", 0)).unwrap();
-        assert!(queue.push(&tenant("calm"), one(10), ("calm", 0)).is_err(), "it has all of the room");
+        assert!(
+            queue.push(&tenant("calm"), one(10), ("calm", 0)).is_err(),
+            "the wide item has the whole room"
+        );
         assert_eq!(queue.take(15, 1000), [("wide", 0)], "and a batch of its own");
         queue.push(&tenant("calm"), one(10), ("calm", 0)).unwrap();
         assert!(queue.push(&tenant("wide"), many(1000), ("wide", 0)).is_err(), "now it does not fit");
@@ -347,28 +364,25 @@ mod tests {
 
     /// PIP-9, PIP-13
     #[test]
-    fn what_counts_as_many_comes_through_beside_one_who_is_always_busy() {
+    fn wide_items_are_taken_beside_a_busy_tenant() {
         let mut queue = FairQueue::new(room(10_000));
-        let more = |queue: &mut FairQueue<&str>| {
-            while queue.push(&tenant("busy"), one(500), "busy").is_ok() {}
-        };
-        more(&mut queue);
+        fill_with_busy_items(&mut queue);
         queue.push(&tenant("wide"), Size { items: 300, bytes: 5 * QUANTUM_BYTES }, "wide").unwrap();
-        let mut came = Vec::new();
+        let mut has_wide = Vec::new();
         for _ in 0..40 {
             let batch = queue.take(256, 1 << 20);
-            more(&mut queue);
-            came.push(batch.contains(&"wide"));
-            // And one of those after the other leaves batches for others.
+            fill_with_busy_items(&mut queue);
+            has_wide.push(batch.contains(&"wide"));
+            // A wide item after every wide item still leaves batches for the other tenant.
             let _ = queue.push(&tenant("wide"), Size { items: 300, bytes: 10 }, "wide");
         }
-        let wide = came.iter().filter(|it| **it).count();
-        assert!((5..=20).contains(&wide), "{came:?}");
+        let wide = has_wide.iter().filter(|is_wide| **is_wide).count();
+        assert!((5..=20).contains(&wide), "{has_wide:?}");
     }
 
     /// PIP-9, ORD-3
     #[test]
-    fn what_is_not_free_steps_aside_and_others_of_its_line_pass() {
+    fn busy_item_keeps_its_place_while_others_pass() {
         let mut queue = FairQueue::new(room(100));
         for (name, item) in [("a", 1), ("a", 2), ("b", 3), ("a", 4), ("b", 5), ("a", 2)] {
             queue.push(&tenant(name), one(10), item).unwrap();
@@ -378,30 +392,31 @@ mod tests {
         queue.push(&tenant("a"), one(10), 6).unwrap();
         assert_eq!(queue.take_free(10, 1000, |item| *item != 2), [6]);
         assert_eq!((queue.len(), queue.take(10, 1000)), (2, vec![2, 2]));
-        assert!(queue.is_empty() && queue.lines.is_empty());
+        assert!(queue.is_empty() && queue.queues.is_empty());
     }
 
-    /// PIP-9, ORD-3: no more than so many are looked at, and what is passed keeps its place and its order.
+    /// PIP-9, ORD-3: a batch examines a limited number of items, and skipped items keep their place and their
+    /// order.
     #[test]
-    fn a_line_stops_behind_as_many_as_may_be_passed() {
+    fn queue_stops_at_the_limit_of_skipped_items() {
         let mut queue = FairQueue::new(room(10_000));
-        for item in 0..2 * PASSED_MAX {
+        for item in 0..2 * SKIPPED_MAX {
             queue.push(&tenant("a"), one(10), ("busy", item)).unwrap();
         }
         queue.push(&tenant("a"), one(10), ("free", 0)).unwrap();
         let mut asked = 0;
-        let taken = queue.take_free(1000, 100_000, |(what, _)| {
+        let taken = queue.take_free(1000, 100_000, |(kind, _)| {
             asked += 1;
-            *what == "free"
+            *kind == "free"
         });
-        assert_eq!((taken, asked), (Vec::new(), PASSED_MAX));
+        assert_eq!((taken, asked), (Vec::new(), SKIPPED_MAX));
         let all = queue.take(1000, 100_000);
-        assert!(all.iter().map(|(_, item)| *item).take(2 * PASSED_MAX).eq(0..2 * PASSED_MAX), "{all:?}");
+        assert!(all.iter().map(|(_, item)| *item).take(2 * SKIPPED_MAX).eq(0..2 * SKIPPED_MAX), "{all:?}");
     }
 
-    /// PIP-9: who has something that is not free does not come first with the rest for ever.
+    /// PIP-9: a tenant with an item that is not free does not always come first with its other items.
     #[test]
-    fn a_line_that_stops_has_no_more_turns_than_others() {
+    fn stopped_queue_gets_no_extra_turns() {
         let mut queue = FairQueue::new(room(100_000));
         queue.push(&tenant("a"), one(10), ("a", false)).unwrap();
         for _ in 0..1000 {
@@ -410,7 +425,7 @@ mod tests {
         }
         let (mut count, mut has_one) = (0, false);
         for _ in 0..300 {
-            // One of its own is free whenever its turn comes, and a batch has room for one.
+            // At each turn of the tenant one of its items is free, and a batch has room for one item.
             if !has_one {
                 queue.push(&tenant("a"), one(QUANTUM_BYTES), ("a", true)).unwrap();
             }
@@ -418,11 +433,11 @@ mod tests {
             has_one = !batch.contains(&("a", true));
             count += usize::from(!has_one);
         }
-        assert!((90..=110).contains(&count), "{count} of 300 with three who want to");
+        assert!((90..=110).contains(&count), "{count} of 300 batches with three busy tenants");
     }
 
     #[test]
-    fn one_item_is_taken_even_when_it_is_larger_than_the_batch() {
+    fn item_larger_than_the_batch_is_taken_alone() {
         let mut queue = FairQueue::new(room(100));
         queue.push(&tenant("a"), one(900_000), 1).unwrap();
         queue.push(&tenant("a"), one(10), 2).unwrap();
@@ -434,7 +449,7 @@ mod tests {
     proptest::proptest! {
         /// PIP-9
         #[test]
-        fn everything_pushed_is_taken_once_in_its_tenants_order(
+        fn every_item_is_taken_once_in_its_tenants_order(
             pushes in proptest::collection::vec((0usize..5, 1usize..40_000), 0..300),
             items_max in 1usize..50,
         ) {
@@ -456,9 +471,9 @@ mod tests {
             proptest::prop_assert_eq!(count, pushes.len());
         }
 
-        /// PIP-9, ORD-3: as the committer asks, of entities of which one or the other is busy.
+        /// PIP-9, ORD-3: as the committer takes items while some entities are busy.
         #[test]
-        fn whoever_passes_whom_the_order_within_an_entity_is_kept(
+        fn order_within_an_entity_is_kept_when_items_pass(
             pushes in proptest::collection::vec((0usize..3, 0u8..6), 0..300),
             busy in proptest::collection::vec(proptest::collection::hash_set(0u8..6, 0..4), 1..20),
             items_max in 1usize..50,
@@ -470,8 +485,8 @@ mod tests {
             let mut last = std::collections::HashMap::new();
             let mut count = 0;
             for round in 0.. {
-                // In the end nothing is busy.
-                let is_busy = |entity: &u8| busy.get(round).is_some_and(|it| it.contains(entity));
+                // In the end no entity is busy.
+                let is_busy = |entity: &u8| busy.get(round).is_some_and(|entities| entities.contains(entity));
                 let batch = queue.take_free(items_max, 100_000, |(_, entity, _)| !is_busy(entity));
                 for (who, entity, n) in batch {
                     proptest::prop_assert!(!is_busy(&entity));
@@ -485,7 +500,7 @@ mod tests {
             }
             proptest::prop_assert_eq!(count, pushes.len());
             proptest::prop_assert_eq!(queue.taken, Size::default());
-            proptest::prop_assert!(queue.lines.is_empty());
+            proptest::prop_assert!(queue.queues.is_empty());
         }
     }
 }

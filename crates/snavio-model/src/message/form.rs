@@ -1,5 +1,5 @@
-//! What is wrong with the form of a message: reading goes on to the end even when a member is wrong, so that a refusal
-//! can name the message; the first wrong member is the reason.
+//! Faults in the form of a message. Reading continues after a wrong member, so that a refusal can name the
+//! message. The first fault is the reason.
 
 use std::borrow::Cow;
 
@@ -8,25 +8,25 @@ use crate::message::trace::CorrelationId;
 use crate::name::{InvalidName, is_short_identifier};
 use crate::refusal::{Reason, Refusal};
 
-/// The first member that was wrong, if any was.
+/// The first fault in the form of a message, if any.
 #[derive(Debug, Default)]
 pub(crate) struct Form {
-    wrong: Option<Refusal>,
+    first_fault: Option<Refusal>,
 }
 
 impl Form {
-    /// Notes that something is wrong; only the first counts.
-    pub(crate) fn wrong(&mut self, reason: Reason, detail: impl FnOnce() -> String) {
-        self.wrong.get_or_insert_with(|| Refusal::new(reason, detail()));
+    /// Records a fault. Only the first one counts.
+    pub(crate) fn add_fault(&mut self, reason: Reason, detail: impl FnOnce() -> String) {
+        self.first_fault.get_or_insert_with(|| Refusal::new(reason, detail()));
     }
 
-    /// Nothing was wrong.
-    pub(crate) fn check(self) -> Result<(), Refusal> {
-        self.wrong.map_or(Ok(()), Err)
+    /// The first fault as an error.
+    pub(crate) fn into_result(self) -> Result<(), Refusal> {
+        self.first_fault.map_or(Ok(()), Err)
     }
 
-    /// Reads a string; a value of another kind is wrong for the reason given.
-    pub(crate) fn text<'a>(
+    /// Reads a string. A value of another kind is a fault with this reason.
+    pub(crate) fn read_text<'a>(
         &mut self,
         reader: &mut Reader<'a>,
         member: &str,
@@ -35,65 +35,67 @@ impl Form {
         if reader.kind()? == Kind::String {
             return reader.string().map(Some);
         }
-        self.wrong(reason, || format!("{member} must be a string"));
+        self.add_fault(reason, || format!("{member} must be a string"));
         reader.skip()?;
         Ok(None)
     }
 
-    /// Reads a name of some kind.
-    pub(crate) fn name<T>(
+    /// Reads a name and checks its form.
+    pub(crate) fn read_name<T>(
         &mut self,
         reader: &mut Reader<'_>,
         member: &str,
         check: impl Fn(&str) -> Result<T, InvalidName>,
     ) -> Result<Option<T>, Fault> {
-        let Some(text) = self.text(reader, member, Reason::Malformed)? else { return Ok(None) };
+        let Some(text) = self.read_text(reader, member, Reason::Malformed)? else { return Ok(None) };
         match check(&text) {
             Ok(name) => Ok(Some(name)),
             Err(invalid) => {
-                self.wrong(Reason::InvalidName, || format!("{member}: {invalid}"));
+                self.add_fault(Reason::InvalidName, || format!("{member}: {invalid}"));
                 Ok(None)
             }
         }
     }
 
-    /// Reads the producer's name for the journey.
-    pub(crate) fn correlation(
+    /// Reads a correlation id.
+    pub(crate) fn read_correlation_id(
         &mut self,
         reader: &mut Reader<'_>,
         member: &str,
     ) -> Result<Option<CorrelationId>, Fault> {
-        let Some(text) = self.text(reader, member, Reason::Malformed)? else { return Ok(None) };
+        let Some(text) = self.read_text(reader, member, Reason::Malformed)? else { return Ok(None) };
         let correlation = CorrelationId::new(&text);
         if correlation.is_none() {
-            self.wrong(Reason::Malformed, || format!("{member} must be 1 to 128 printable ASCII characters"));
+            self.add_fault(Reason::Malformed, || {
+                format!("{member} must be 1 to 128 printable ASCII characters")
+            });
         }
         Ok(correlation)
     }
 
-    /// Refuses a member that no producer sends.
-    pub(crate) fn unknown(
+    /// Refuses a member that no producer may send.
+    pub(crate) fn refuse_unknown(
         &mut self,
         reader: &mut Reader<'_>,
         place: &str,
         member: &str,
     ) -> Result<(), Fault> {
         if is_short_identifier(member) {
-            self.wrong(Reason::UnknownField, || format!("{place} has no member {member}"));
+            self.add_fault(Reason::UnknownField, || format!("{place} has no member {member}"));
         } else {
-            self.wrong(Reason::UnknownField, || format!("a member of {place} is unknown"));
+            self.add_fault(Reason::UnknownField, || format!("a member of {place} is unknown"));
         }
         reader.skip().map(drop)
     }
 
     /// Refuses a member that only the platform sets.
-    pub(crate) fn reserved(&mut self, reader: &mut Reader<'_>, member: &str) -> Result<(), Fault> {
-        self.wrong(Reason::ReservedField, || format!("{member} is set by the platform only"));
+    pub(crate) fn refuse_reserved(&mut self, reader: &mut Reader<'_>, member: &str) -> Result<(), Fault> {
+        self.add_fault(Reason::ReservedField, || format!("{member} is set by the platform only"));
         reader.skip().map(drop)
     }
 }
 
-/// Whether a member says that a message is a replay, which is the platform's to say (MSG-1).
+/// Whether a member marks a message as a replay. Only the platform may set it (MSG-1).
 pub(crate) fn is_of_replay(member: &str) -> bool {
     matches!(member, "replayed" | "replay_id" | "replay_reason")
 }

@@ -1,24 +1,22 @@
-//! How old what is in memory may be (REG-14, REG-15).
+//! The age that cached data may have (REG-14, REG-15).
 
 use std::time::Duration;
 
 use crate::registry::Profile;
 
-/// What kind of thing was looked up in memory.
+/// A kind of cached data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cache {
-    /// Routes.
     Routes,
-    /// Grants of routes, or their own, of a profile.
+    /// Grants, by the sensitivity profile of the route or of the grant itself.
     Grants(Profile),
-    /// Keys: one that was revoked must not be good for long (REG-12).
+    /// A revoked key must not stay valid for long (REG-12).
     Keys,
-    /// Bans and suspensions.
     Bans,
 }
 
 impl Cache {
-    /// The word in metrics and records.
+    /// The name in metrics and records.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Routes => "routes",
@@ -29,32 +27,32 @@ impl Cache {
     }
 }
 
-/// How long something is good for after it was last known to be right.
+/// The ages up to which cached data is usable, since the node last confirmed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AgeLimits {
-    /// Younger than this, it is used as it is.
+    /// Below this age the data is used as is.
     pub fresh: Duration,
-    /// Up to here it is used, and renewed afterwards; from here on it is renewed first.
+    /// Below this age the data is used and refreshed afterwards; from here on it is refreshed before use.
     pub stale: Duration,
-    /// From here on it is nothing that could be used.
+    /// From this age on the data is unusable.
     pub dropped: Duration,
 }
 
-/// What may be done with something of an age.
+/// The permitted use of cached data, by its age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// It is used.
+    /// Used as is.
     Fresh,
-    /// It is used, and then renewed in the background.
+    /// Used, then refreshed in the background.
     Stale,
-    /// It is renewed first.
+    /// Refreshed before use.
     Expired,
-    /// It is as if it were not there.
+    /// Treated as absent.
     Dropped,
 }
 
 impl Phase {
-    /// The word in metrics and records.
+    /// The name in metrics and records.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Fresh => "fresh",
@@ -65,7 +63,7 @@ impl Phase {
     }
 }
 
-/// How much a limit is shortened at most, in thousandths: nodes that started together must not refresh together.
+/// The largest reduction of a limit, in thousandths. Nodes that started together must not refresh together.
 pub const JITTER_MAX: u32 = 100;
 
 impl AgeLimits {
@@ -74,7 +72,7 @@ impl AgeLimits {
         Self { fresh, stale, dropped: Duration::from_secs(dropped) }
     }
 
-    /// The limits of a kind of thing, those of routes as the platform sets them.
+    /// The limits for a kind of data. The platform sets those of routes.
     pub const fn of(cache: Cache, routes: Self) -> Self {
         match cache {
             Cache::Routes => routes,
@@ -83,7 +81,7 @@ impl AgeLimits {
         }
     }
 
-    /// The limits of a sensitivity profile.
+    /// The limits for a sensitivity profile.
     pub const fn of_profile(profile: Profile) -> Self {
         match profile {
             Profile::Critical => Self::seconds(2, 4, 5),
@@ -92,18 +90,18 @@ impl AgeLimits {
         }
     }
 
-    /// The usual limits of routes.
+    /// The default limits for routes.
     pub const fn of_routes() -> Self {
         Self::seconds(60, 180, 600)
     }
 
-    /// The limits shortened by so many thousandths, at most [`JITTER_MAX`].
+    /// The limits, reduced by `thousandths`, at most [`JITTER_MAX`].
     pub fn shortened(self, thousandths: u32) -> Self {
         let less = |limit: Duration| limit * (1000 - thousandths.min(JITTER_MAX)) / 1000;
         Self { fresh: less(self.fresh), stale: less(self.stale), dropped: less(self.dropped) }
     }
 
-    /// What may be done with something of this age.
+    /// The phase of data of this age.
     pub fn phase(&self, age: Duration) -> Phase {
         match age {
             _ if age < self.fresh => Phase::Fresh,
@@ -120,7 +118,7 @@ mod tests {
 
     /// REG-14, REG-15
     #[test]
-    fn age_says_what_may_be_done() {
+    fn age_decides_the_phase() {
         use Phase::{Dropped, Expired, Fresh, Stale};
         let routes = AgeLimits::of_routes();
         let at = |cache, millis| AgeLimits::of(cache, routes).phase(Duration::from_millis(millis));

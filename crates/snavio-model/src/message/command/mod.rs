@@ -1,4 +1,4 @@
-//! Commands as they travel (MSG-1, MSG-2): read by the gateway, written by clients.
+//! Commands on the wire (MSG-1, MSG-2): the gateway reads them, and clients write them.
 
 mod read;
 mod write;

@@ -1,6 +1,7 @@
-//! Reads a command in one pass over its bytes, without asking the registry anything.
+//! Reads a command in one pass over its bytes, without the registry.
 //!
-//! A document that is not strict JSON is refused for that alone; what else may be wrong is noted on the way (`form.rs`).
+//! If the document is not strict JSON, that is the reason of its refusal. Other faults are collected during
+//! the pass (`form.rs`).
 
 use std::borrow::Cow;
 
@@ -16,26 +17,24 @@ use crate::refusal::{Reason, Refusal, Refused, Subject};
 use crate::signature::signing::{InvalidSignature, Signature, SigningText};
 use crate::time::Timestamp;
 
-/// A command whose form is right. Who sent it, and whether the signature holds, is not known yet.
+/// A command of valid form. Its sender is not known yet, nor whether its signature is valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandEnvelope<'a> {
-    /// The id, in lower case.
+    /// In lower case.
     pub id: MessageId,
-    /// When it was signed.
+    /// The signing time.
     pub timestamp: Timestamp,
-    /// The same as sent, which is what the signature covers.
+    /// The signing time as sent. The signature covers this text.
     pub timestamp_text: Cow<'a, str>,
-    /// The key it says it was signed with. Left out where the request's headers carry the signature.
+    /// The version of the signing key. Absent if the request's headers carry the signature.
     pub version_id: Option<KeyVersion>,
-    /// The signature. One that is there but cannot be read is `hmac_invalid`, in its turn.
+    /// The signature. An unreadable one stays here, so that the pipeline refuses it as `hmac_invalid` in its
+    /// order.
     pub hmac: Option<Result<Signature, InvalidSignature>>,
-    /// The producer's name for the journey.
     pub correlation_id: Option<CorrelationId>,
-    /// The target as sent.
+    /// As sent.
     pub target: TargetText,
-    /// The command's name.
     pub name: CommandName,
-    /// The payload.
     pub payload: Payload<'a>,
 }
 
@@ -47,7 +46,7 @@ impl<'a> CommandEnvelope<'a> {
         draft.finish(read)
     }
 
-    /// What the signature must cover if `source` sent this under the key `version_id`.
+    /// The text that the signature must cover if `source` sent this command under the key `version_id`.
     pub fn signing_text<'s>(
         &'s self,
         version_id: &'s KeyVersion,
@@ -64,13 +63,13 @@ impl<'a> CommandEnvelope<'a> {
         }
     }
 
-    /// The domain hash, all of the payload included, with the target's full name.
+    /// The content hash, with the whole payload and the target's full name.
     pub fn domain_hash(&self, target: &ServiceName) -> DomainHash {
         DomainHash::of_command(target, &self.name, self.payload.canonical())
     }
 }
 
-/// What has been read so far.
+/// The members that were read so far.
 #[derive(Default)]
 struct Draft<'a> {
     has_type: bool,
@@ -83,23 +82,23 @@ struct Draft<'a> {
     name: Option<CommandName>,
     payload: Option<Payload<'a>>,
     form: Form,
-    /// The pipeline looks for this after all else about the form (PIP-1).
+    /// The pipeline refuses it after all other faults of form (PIP-1).
     source_present: bool,
 }
 
-/// The document's parts.
+/// The parts of the document.
 impl<'a> Draft<'a> {
     fn read(&mut self, body: &'a [u8]) -> Result<(), Fault> {
         let mut reader = Reader::new(body)?;
         self.object(&mut reader, "the message", |draft, reader, member| match member {
             "metadata" => draft.object(reader, "metadata", Self::metadata),
             "command" => draft.object(reader, "command", Self::command),
-            _ => draft.form.unknown(reader, "the message", member),
+            _ => draft.form.refuse_unknown(reader, "the message", member),
         })?;
         reader.finish()
     }
 
-    /// Reads an object member by member; whatever else is there is wrong.
+    /// Reads an object member by member. A value of another kind is a fault.
     fn object(
         &mut self,
         reader: &mut Reader<'a>,
@@ -107,7 +106,7 @@ impl<'a> Draft<'a> {
         read: impl Fn(&mut Self, &mut Reader<'a>, &str) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         if reader.kind()? != Kind::Object {
-            self.form.wrong(Reason::Malformed, || format!("{place} must be an object"));
+            self.form.add_fault(Reason::Malformed, || format!("{place} must be an object"));
             return reader.skip().map(drop);
         }
         let mut object = reader.object()?;
@@ -123,12 +122,12 @@ impl<'a> Draft<'a> {
             "timestamp" => self.timestamp(reader),
             "type" => self.message_type(reader),
             "version_id" => {
-                self.version_id = self.form.name(reader, "metadata.version_id", KeyVersion::new)?;
+                self.version_id = self.form.read_name(reader, "metadata.version_id", KeyVersion::new)?;
                 Ok(())
             }
             "hmac" => self.hmac(reader),
             "correlation_id" => {
-                self.correlation_id = self.form.correlation(reader, "metadata.correlation_id")?;
+                self.correlation_id = self.form.read_correlation_id(reader, "metadata.correlation_id")?;
                 Ok(())
             }
             _ => self.unknown(reader, "metadata", member),
@@ -138,11 +137,11 @@ impl<'a> Draft<'a> {
     fn command(&mut self, reader: &mut Reader<'a>, member: &str) -> Result<(), Fault> {
         match member {
             "target" => {
-                self.target = self.form.name(reader, "command.target", TargetText::new)?;
+                self.target = self.form.read_name(reader, "command.target", TargetText::new)?;
                 Ok(())
             }
             "name" => {
-                self.name = self.form.name(reader, "command.name", CommandName::new)?;
+                self.name = self.form.read_name(reader, "command.name", CommandName::new)?;
                 Ok(())
             }
             "payload" => {
@@ -158,13 +157,13 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// The document's members.
+/// The members of the document.
 impl<'a> Draft<'a> {
     fn id(&mut self, reader: &mut Reader<'a>) -> Result<(), Fault> {
-        if let Some(text) = self.form.text(reader, "metadata.id", Reason::Malformed)? {
+        if let Some(text) = self.form.read_text(reader, "metadata.id", Reason::Malformed)? {
             self.id = MessageId::uuid(&text);
             if self.id.is_none() {
-                self.form.wrong(Reason::InvalidId, || {
+                self.form.add_fault(Reason::InvalidId, || {
                     "metadata.id must be a hyphenated UUID that is not nil".into()
                 });
             }
@@ -173,42 +172,42 @@ impl<'a> Draft<'a> {
     }
 
     fn timestamp(&mut self, reader: &mut Reader<'a>) -> Result<(), Fault> {
-        if let Some(text) = self.form.text(reader, "metadata.timestamp", Reason::InvalidTimestamp)? {
+        if let Some(text) = self.form.read_text(reader, "metadata.timestamp", Reason::InvalidTimestamp)? {
             self.timestamp = Timestamp::parse(&text).map(|at| (at, text));
             if self.timestamp.is_none() {
                 let form = "metadata.timestamp must be RFC 3339 with T and an offset, without a leap second";
-                self.form.wrong(Reason::InvalidTimestamp, || form.into());
+                self.form.add_fault(Reason::InvalidTimestamp, || form.into());
             }
         }
         Ok(())
     }
 
     fn message_type(&mut self, reader: &mut Reader<'a>) -> Result<(), Fault> {
-        if let Some(text) = self.form.text(reader, "metadata.type", Reason::Malformed)? {
+        if let Some(text) = self.form.read_text(reader, "metadata.type", Reason::Malformed)? {
             self.has_type = true;
             if text != COMMAND_TYPE {
-                self.form.wrong(Reason::Malformed, || format!("metadata.type must be {COMMAND_TYPE}"));
+                self.form.add_fault(Reason::Malformed, || format!("metadata.type must be {COMMAND_TYPE}"));
             }
         }
         Ok(())
     }
 
     fn hmac(&mut self, reader: &mut Reader<'a>) -> Result<(), Fault> {
-        let text = self.form.text(reader, "metadata.hmac", Reason::Malformed)?;
+        let text = self.form.read_text(reader, "metadata.hmac", Reason::Malformed)?;
         self.hmac = text.map(|text| Signature::parse(&text));
         Ok(())
     }
 
-    /// Refuses a member that no producer sends.
+    /// Refuses a member that no producer may send.
     fn unknown(&mut self, reader: &mut Reader<'a>, place: &str, member: &str) -> Result<(), Fault> {
         if is_of_replay(member) {
-            return self.form.reserved(reader, &format!("{place}.{member}"));
+            return self.form.refuse_reserved(reader, &format!("{place}.{member}"));
         }
-        self.form.unknown(reader, place, member)
+        self.form.refuse_unknown(reader, place, member)
     }
 }
 
-/// The end.
+/// The end of the document.
 impl<'a> Draft<'a> {
     fn finish(self, read: Result<(), Fault>) -> Result<CommandEnvelope<'a>, Refused> {
         let (id, name, correlation) = (self.id.clone(), self.name.clone(), self.correlation_id.clone());
@@ -220,7 +219,7 @@ impl<'a> Draft<'a> {
     }
 
     fn envelope(self) -> Result<CommandEnvelope<'a>, Refusal> {
-        self.form.check()?;
+        self.form.into_result()?;
         if !self.has_type {
             return Err(missing("metadata.type"));
         }
@@ -237,7 +236,7 @@ impl<'a> Draft<'a> {
             payload: self.payload.ok_or_else(|| missing("command.payload"))?,
         };
         if self.source_present {
-            let detail = "command.source is the gateway's to say";
+            let detail = "command.source must not be sent: the gateway sets it";
             return Err(Refusal::new(Reason::SourcePresent, detail));
         }
         Ok(envelope)

@@ -1,4 +1,4 @@
-//! A command's form, member by member.
+//! The form of a command, member by member.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -42,17 +42,17 @@ fn without(part: &str, member: &str) -> String {
     message.to_string()
 }
 
-fn refused(body: impl AsRef<[u8]>) -> Refused {
+fn refusal_of(body: impl AsRef<[u8]>) -> Refused {
     CommandEnvelope::parse(body.as_ref()).unwrap_err()
 }
 
-fn said(body: impl AsRef<[u8]>) -> String {
-    refused(body).refusal.to_string()
+fn refusal_text(body: impl AsRef<[u8]>) -> String {
+    refusal_of(body).refusal.to_string()
 }
 
 /// MSG-1
 #[test]
-fn a_command_is_read_with_all_its_members() {
+fn command_is_read_with_all_its_members() {
     let body = message().to_string();
     let read = CommandEnvelope::parse(body.as_bytes()).unwrap();
     assert_eq!(read.id.as_str(), ID);
@@ -68,7 +68,7 @@ fn a_command_is_read_with_all_its_members() {
 
 /// MSG-1
 #[test]
-fn an_id_in_upper_case_is_kept_in_lower_case() {
+fn upper_case_id_is_kept_in_lower_case() {
     let body = with("metadata", "id", ID.to_uppercase());
     assert_eq!(CommandEnvelope::parse(body.as_bytes()).unwrap().id.as_str(), ID);
 }
@@ -84,7 +84,7 @@ fn escapes_and_white_space_in_the_envelope_do_not_matter() {
 
 /// MSG-1, MSG-4
 #[test]
-fn a_signature_may_be_left_to_the_headers() {
+fn signature_may_be_left_to_the_headers() {
     let body = without("metadata", "hmac");
     assert_eq!(CommandEnvelope::parse(body.as_bytes()).unwrap().hmac, None);
     let body = without("metadata", "version_id");
@@ -93,7 +93,7 @@ fn a_signature_may_be_left_to_the_headers() {
 
 /// MSG-3, QUA-4
 #[test]
-fn an_unreadable_signature_is_kept_for_its_turn() {
+fn unreadable_signature_is_kept_for_a_later_check() {
     for hmac in ["", "zz", &HMAC[1..], &HMAC.to_uppercase(), "é"] {
         let body = with("metadata", "hmac", hmac);
         assert_eq!(
@@ -106,7 +106,7 @@ fn an_unreadable_signature_is_kept_for_its_turn() {
 
 /// MSG-1
 #[test]
-fn a_payload_is_any_json_value_kept_as_it_came() {
+fn payload_is_any_json_value_kept_unchanged() {
     for (payload, canonical) in
         [("null", "null"), ("[ 1.0 ]", "[1]"), ("\"\\u0041\"", "\"A\""), ("{ }", "{}")]
     {
@@ -119,7 +119,7 @@ fn a_payload_is_any_json_value_kept_as_it_came() {
 
 /// MSG-1, MSG-2, MSG-13, QUA-4
 #[test]
-fn a_wrong_member_is_refused_by_name() {
+fn wrong_member_is_refused_by_name() {
     let timestamp = "metadata.timestamp must be RFC 3339 with T and an offset, without a leap second";
     for (part, member, value, expected) in [
         ("metadata", "id", json!(7), "malformed: metadata.id must be a string"),
@@ -176,9 +176,14 @@ fn a_wrong_member_is_refused_by_name() {
             "command",
             "source",
             json!("acme/billing"),
-            "source_present: command.source is the gateway's to say",
+            "source_present: command.source must not be sent: the gateway sets it",
         ),
-        ("command", "source", json!(null), "source_present: command.source is the gateway's to say"),
+        (
+            "command",
+            "source",
+            json!(null),
+            "source_present: command.source must not be sent: the gateway sets it",
+        ),
         (
             "metadata",
             "replayed",
@@ -198,16 +203,19 @@ fn a_wrong_member_is_refused_by_name() {
         ("command", "<img onerror=x>", json!(1), "unknown_field: a member of command is unknown"),
         ("metadata", "", json!(1), "unknown_field: a member of metadata is unknown"),
     ] {
-        let refused = refused(with(part, member, value));
+        let refused = refusal_of(with(part, member, value));
         assert_eq!(refused.refusal.to_string(), expected);
         assert_eq!(refused.subject.id.is_some(), member != "id", "{member}");
     }
-    assert_eq!(said(with("metadata", &"x".repeat(41), 1)), "unknown_field: a member of metadata is unknown");
+    assert_eq!(
+        refusal_text(with("metadata", &"x".repeat(41), 1)),
+        "unknown_field: a member of metadata is unknown"
+    );
 }
 
 /// MSG-1
 #[test]
-fn a_missing_member_is_named() {
+fn missing_member_is_named() {
     for (part, member) in [
         ("metadata", "id"),
         ("metadata", "timestamp"),
@@ -216,13 +224,13 @@ fn a_missing_member_is_named() {
         ("command", "name"),
         ("command", "payload"),
     ] {
-        assert_eq!(said(without(part, member)), format!("malformed: {part}.{member} is missing"));
+        assert_eq!(refusal_text(without(part, member)), format!("malformed: {part}.{member} is missing"));
     }
 }
 
 /// MSG-1, QUA-4
 #[test]
-fn a_document_of_another_form_is_malformed() {
+fn document_of_another_form_is_malformed() {
     for (body, expected) in [
         ("{", "malformed: unexpected end at byte 1"),
         ("[]", "malformed: the message must be an object"),
@@ -236,10 +244,13 @@ fn a_document_of_another_form_is_malformed() {
         (r#"{"metadata":{"id":NaN}}"#, "malformed: unexpected character at byte 18"),
         (r#"{"metadata":{"id":"\ud800"}}"#, "malformed: lone surrogate at byte 19"),
     ] {
-        assert_eq!(said(body), expected, "{body}");
+        assert_eq!(refusal_text(body), expected, "{body}");
     }
-    assert_eq!(said(format!("{} ,", message())).split(" at ").next(), Some("malformed: trailing text"));
-    assert_eq!(refused(b"\xff").refusal.reason, Reason::Malformed);
+    assert_eq!(
+        refusal_text(format!("{} ,", message())).split(" at ").next(),
+        Some("malformed: trailing text")
+    );
+    assert_eq!(refusal_of(b"\xff").refusal.reason, Reason::Malformed);
 }
 
 /// MSG-10
@@ -250,47 +261,50 @@ fn depth_counts_from_the_messages_own_brace() {
         message().to_string().replace(r#"{"user":"u-1"}"#, &payload)
     };
     assert!(CommandEnvelope::parse(body(62).as_bytes()).is_ok());
-    assert_eq!(refused(body(63)).refusal.reason, Reason::TooDeep);
+    assert_eq!(refusal_of(body(63)).refusal.reason, Reason::TooDeep);
 }
 
 /// MSG-12
 #[test]
-fn a_refused_command_gives_the_ids_that_were_read() {
+fn refusal_has_the_ids_that_were_read() {
     let broken = message().to_string().replace("u-1\"}", "u-1\",}");
-    let first = refused(format!(r#"{{"metadata":{},{}"#, message()["metadata"], &broken[1..]));
+    let first = refusal_of(format!(r#"{{"metadata":{},{}"#, message()["metadata"], &broken[1..]));
     assert_eq!(first.refusal.reason, Reason::Malformed);
     assert_eq!(first.subject.id, MessageId::uuid(ID));
     assert_eq!(first.subject.correlation, CorrelationId::new("c-1"));
 
-    // A wrong member does not keep those after it from being read.
+    // A wrong member does not stop the reading of the members after it.
     let late = r#"{"command":{"source":1},"metadata":{"x":1,"id":"0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e6f"}}"#;
-    assert_eq!(refused(late).subject.id, MessageId::uuid(ID));
-    assert_eq!(refused(b"{").subject.id, None);
+    assert_eq!(refusal_of(late).subject.id, MessageId::uuid(ID));
+    assert_eq!(refusal_of(b"{").subject.id, None);
 }
 
 /// PIP-1
 #[test]
 fn form_comes_before_the_source_and_json_before_form() {
     let source_and_name = with("command", "source", "x").replace("notify-user", "a b");
-    assert_eq!(refused(&source_and_name).refusal.reason, Reason::InvalidName);
-    assert_eq!(refused(format!("{source_and_name}x")).refusal.reason, Reason::Malformed);
+    assert_eq!(refusal_of(&source_and_name).refusal.reason, Reason::InvalidName);
+    assert_eq!(refusal_of(format!("{source_and_name}x")).refusal.reason, Reason::Malformed);
     let source_and_missing =
         without("command", "name").replace("\"command\":{", "\"command\":{\"source\":1,");
-    assert_eq!(refused(source_and_missing).refusal.reason, Reason::Malformed);
+    assert_eq!(refusal_of(source_and_missing).refusal.reason, Reason::Malformed);
 }
 
 /// MSG-10
 #[test]
-fn many_unknown_members_end_soon() {
+fn too_many_members_stop_the_reading() {
     let members: Vec<_> = (0..20_000).map(|n| format!("\"m{n}\":0")).collect();
     let body = format!("{{\"metadata\":{{{}}}}}", members.join(","));
     assert!(body.len() < BODY_BYTES_MAX);
-    assert_eq!(refused(body).refusal.to_string().split(" at ").next(), Some("malformed: too many members"));
+    assert_eq!(
+        refusal_of(body).refusal.to_string().split(" at ").next(),
+        Some("malformed: too many members")
+    );
 }
 
 /// MSG-1, MSG-3
 #[test]
-fn what_a_client_writes_the_gateway_reads_and_verifies() {
+fn gateway_reads_and_verifies_a_written_command() {
     let secret = Secret::from_bytes([7; 32]);
     let version_id = KeyVersion::new("hmac-v1").unwrap();
     let source = ServiceName::new("acme/billing").unwrap();
@@ -320,7 +334,7 @@ fn what_a_client_writes_the_gateway_reads_and_verifies() {
 
 /// MSG-1, MSG-3
 #[test]
-fn a_client_is_told_before_it_sends_what_would_be_refused() {
+fn client_refuses_an_invalid_command_before_sending() {
     let id = MessageId::uuid(ID).unwrap();
     let command = NewCommand {
         id: &id,
@@ -342,7 +356,7 @@ fn a_client_is_told_before_it_sends_what_would_be_refused() {
 proptest! {
     /// QUA-9
     #[test]
-    fn a_command_with_some_bytes_changed_never_panics(
+    fn damaged_command_never_panics_the_reader(
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         end in any::<prop::sample::Index>(),
     ) {

@@ -13,21 +13,17 @@ use crate::time::Timestamp;
 /// A command that a client is about to send.
 #[derive(Debug, Clone, Copy)]
 pub struct NewCommand<'a> {
-    /// The id: a UUID, the same on every retry.
+    /// A UUID, the same on every retry.
     pub id: &'a MessageId,
-    /// The time of signing, RFC 3339, renewed on every retry.
+    /// The signing time in RFC 3339, renewed on every retry.
     pub timestamp: &'a str,
-    /// The key's version.
     pub version_id: &'a KeyVersion,
-    /// The client's own full name. It is signed, not sent.
+    /// The client's own full name. The signature covers it, and the command does not contain it.
     pub source: &'a ServiceName,
-    /// Where the command goes.
     pub target: &'a TargetText,
-    /// The command's name.
     pub name: &'a CommandName,
-    /// The payload as JSON. It is sent byte for byte.
+    /// JSON, sent byte for byte.
     pub payload: &'a [u8],
-    /// The journey it belongs to.
     pub correlation_id: Option<&'a CorrelationId>,
 }
 
@@ -37,7 +33,7 @@ impl NewCommand<'_> {
         Ok(self.write(self.signing_text()?.sign(secret)))
     }
 
-    /// What the signature covers, after the checks that the gateway would make.
+    /// The text that the signature covers. It makes the checks of the gateway first.
     pub fn signing_text(&self) -> Result<SigningText<'_>, Refusal> {
         if MessageId::uuid(self.id.as_str()).as_ref() != Some(self.id) {
             return Err(Refusal::new(Reason::InvalidId, "the id must be a hyphenated UUID that is not nil"));

@@ -1,4 +1,4 @@
-//! What an event has besides what every message has, as it is stored and delivered.
+//! The members that only events have, as they are stored and delivered.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -6,19 +6,19 @@ use serde_json::value::RawValue;
 use crate::json::write_string;
 use crate::name::EventVersion;
 
-/// An event's own members (MSG-5). None of them is in its domain hash (MSG-9).
+/// An event's own members (MSG-5). The content hash covers none of them (MSG-9).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventEnvelope {
-    /// The version of its type that it is of.
+    /// The version of the event type.
     pub version: EventVersion,
-    /// When it happened, as its producer wrote it; else when it was received.
+    /// The time that the producer wrote, else the time of receipt.
     pub timestamp: String,
-    /// An object in JSON, as it came.
+    /// A JSON object, as received.
     pub metadata: Option<String>,
 }
 
 impl EventEnvelope {
-    /// As one JSON text, for a store.
+    /// The members as one JSON text, for a store.
     pub fn to_text(&self) -> String {
         let metadata = self.metadata.as_deref();
         let mut text = Vec::with_capacity(64 + self.timestamp.len() + metadata.map_or(0, str::len));
@@ -31,11 +31,11 @@ impl EventEnvelope {
             text.extend_from_slice(metadata.as_bytes());
         }
         text.push(b'}');
-        // Its parts are text.
+        // All parts are text.
         String::from_utf8(text).unwrap_or_default()
     }
 
-    /// Takes back what [`EventEnvelope::to_text`] gave; nothing of another text.
+    /// Reads the text that [`EventEnvelope::to_text`] returned. Any other text gives `None`.
     pub fn stored(text: &str) -> Option<Self> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
@@ -45,11 +45,11 @@ impl EventEnvelope {
             metadata: Option<Box<RawValue>>,
         }
         let Stored { version, timestamp, metadata } = serde_json::from_str(text).ok()?;
-        let envelope = Self { version, timestamp, metadata: metadata.map(|it| it.get().to_owned()) };
+        let envelope = Self { version, timestamp, metadata: metadata.map(|raw| raw.get().to_owned()) };
         (envelope.to_text() == text).then_some(envelope)
     }
 
-    /// What it takes up in queues and batches.
+    /// The size that counts in queues and batches, in bytes.
     pub fn bytes(&self) -> usize {
         self.metadata.as_ref().map_or(0, String::len)
     }
@@ -61,7 +61,7 @@ mod tests {
 
     /// MSG-5, QUA-1
     #[test]
-    fn what_is_stored_of_an_event_is_read_back_byte_for_byte_and_nothing_else_is() {
+    fn stored_envelope_is_read_back_byte_for_byte() {
         for metadata in [None, Some("{}"), Some("{ \"b\":1.0,  \"a\" : \"\\u0041\" }"), Some(r#"{"é":[]}"#)]
         {
             let envelope = EventEnvelope {

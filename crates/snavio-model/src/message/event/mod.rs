@@ -1,4 +1,4 @@
-//! Events as they travel in their native form (MSG-5): read by the gateway, written by clients.
+//! Events on the wire in their native form (MSG-5): the gateway reads them, and clients write them.
 
 mod envelope;
 mod read;

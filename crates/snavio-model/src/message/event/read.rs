@@ -1,6 +1,7 @@
-//! Reads a native event in one pass over its bytes, without asking the registry anything.
+//! Reads a native event in one pass over its bytes, without the registry.
 //!
-//! A document that is not strict JSON is refused for that alone; what else may be wrong is noted on the way (`form.rs`).
+//! If the document is not strict JSON, that is the reason of its refusal. Other faults are collected during
+//! the pass (`form.rs`).
 
 use std::borrow::Cow;
 
@@ -15,24 +16,22 @@ use crate::name::{CommandName, EventVersion, TargetText};
 use crate::refusal::{Reason, Refusal, Refused, Subject};
 use crate::time::Timestamp;
 
-/// An event whose form is right. Who sent it, and whether it may, is not known yet.
+/// An event of valid form. Its sender is not known yet, nor whether the sender may send it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NativeEvent<'a> {
-    /// The id; a UUID in lower case.
+    /// A UUID is in lower case.
     pub id: MessageId,
-    /// Its type's name within the service that publishes it.
+    /// The name of the type within the service that publishes it.
     pub event_type: CommandName,
-    /// The producer's name for the journey.
     pub correlation_id: Option<CorrelationId>,
-    /// When it happened, as sent: content, and of any age.
+    /// The time of the event as sent. It is content, and of any age.
     pub timestamp: Option<Cow<'a, str>>,
-    /// The version of its type.
+    /// The version of the event type.
     pub version: Option<EventVersion>,
-    /// Who its producer says it is.
+    /// The sender that the event names.
     pub source: Option<TargetText>,
-    /// What it says.
     pub data: Payload<'a>,
-    /// What else its producer says, an object as it came.
+    /// A JSON object, as received.
     pub metadata: Option<&'a str>,
 }
 
@@ -44,13 +43,13 @@ impl<'a> NativeEvent<'a> {
         draft.finish(read)
     }
 
-    /// The domain hash, all of the payload included.
+    /// The content hash, with the whole payload.
     pub fn domain_hash(&self) -> DomainHash {
         DomainHash::of_event(self.event_type.as_str(), self.data.canonical())
     }
 }
 
-/// What has been read so far.
+/// The members that were read so far.
 #[derive(Default)]
 struct Draft<'a> {
     id: Option<MessageId>,
@@ -73,7 +72,7 @@ impl<'a> Draft<'a> {
                 self.member(&mut reader, &member)?;
             }
         } else {
-            self.form.wrong(Reason::Malformed, || "the event must be an object".into());
+            self.form.add_fault(Reason::Malformed, || "the event must be an object".into());
             reader.skip()?;
         }
         reader.finish()
@@ -82,35 +81,35 @@ impl<'a> Draft<'a> {
     fn member(&mut self, reader: &mut Reader<'a>, member: &str) -> Result<(), Fault> {
         match member {
             "eventId" => self.id(reader)?,
-            "eventType" => self.event_type = self.form.name(reader, member, CommandName::event_type)?,
-            "correlationId" => self.correlation_id = self.form.correlation(reader, member)?,
+            "eventType" => self.event_type = self.form.read_name(reader, member, CommandName::event_type)?,
+            "correlationId" => self.correlation_id = self.form.read_correlation_id(reader, member)?,
             "timestamp" => self.timestamp(reader)?,
             "version" => self.version(reader)?,
-            "source" => self.source = self.form.name(reader, member, TargetText::new)?,
+            "source" => self.source = self.form.read_name(reader, member, TargetText::new)?,
             "data" | "payload" => self.data(reader)?,
             "metadata" => self.metadata(reader)?,
             _ if is_of_transport(member) => drop(reader.skip()?),
-            _ if is_of_replay(member) => self.form.reserved(reader, member)?,
-            _ => self.form.unknown(reader, "the event", member)?,
+            _ if is_of_replay(member) => self.form.refuse_reserved(reader, member)?,
+            _ => self.form.refuse_unknown(reader, "the event", member)?,
         }
         Ok(())
     }
 
     fn id(&mut self, reader: &mut Reader<'a>) -> Result<(), Fault> {
-        if let Some(text) = self.form.text(reader, "eventId", Reason::Malformed)? {
+        if let Some(text) = self.form.read_text(reader, "eventId", Reason::Malformed)? {
             self.id = MessageId::event(&text);
             if self.id.is_none() {
-                self.form.wrong(Reason::InvalidId, || format!("eventId {}", MessageId::EVENT_RULE));
+                self.form.add_fault(Reason::InvalidId, || format!("eventId {}", MessageId::EVENT_RULE));
             }
         }
         Ok(())
     }
 
     fn timestamp(&mut self, reader: &mut Reader<'a>) -> Result<(), Fault> {
-        if let Some(text) = self.form.text(reader, "timestamp", Reason::InvalidTimestamp)? {
+        if let Some(text) = self.form.read_text(reader, "timestamp", Reason::InvalidTimestamp)? {
             if Timestamp::parse(&text).is_none() {
                 let form = "timestamp must be RFC 3339 with T and an offset, without a leap second";
-                self.form.wrong(Reason::InvalidTimestamp, || form.into());
+                self.form.add_fault(Reason::InvalidTimestamp, || form.into());
             }
             self.timestamp = Some(text);
         }
@@ -118,10 +117,10 @@ impl<'a> Draft<'a> {
     }
 
     fn version(&mut self, reader: &mut Reader<'a>) -> Result<(), Fault> {
-        if let Some(text) = self.form.text(reader, "version", Reason::Malformed)? {
+        if let Some(text) = self.form.read_text(reader, "version", Reason::Malformed)? {
             match EventVersion::new(&text) {
                 Ok(version) => self.version = Some(version),
-                Err(invalid) => self.form.wrong(Reason::Malformed, || format!("version: {invalid}")),
+                Err(invalid) => self.form.add_fault(Reason::Malformed, || format!("version: {invalid}")),
             }
         }
         Ok(())
@@ -130,17 +129,17 @@ impl<'a> Draft<'a> {
     fn data(&mut self, reader: &mut Reader<'a>) -> Result<(), Fault> {
         let data = Payload::read(reader)?;
         if self.data.replace(data).is_some() {
-            let twice = "data and payload are one member by two names: send one of them";
-            self.form.wrong(Reason::Malformed, || twice.into());
+            let twice = "data and payload are two names of one member: send one of them";
+            self.form.add_fault(Reason::Malformed, || twice.into());
         }
         Ok(())
     }
 
     fn metadata(&mut self, reader: &mut Reader<'a>) -> Result<(), Fault> {
         if reader.kind()? != Kind::Object {
-            self.form.wrong(Reason::Malformed, || "metadata must be an object".into());
+            self.form.add_fault(Reason::Malformed, || "metadata must be an object".into());
         }
-        // The reader has checked that it is text.
+        // The reader has checked that the bytes are text.
         self.metadata = std::str::from_utf8(reader.skip()?).ok();
         Ok(())
     }
@@ -153,7 +152,7 @@ impl<'a> Draft<'a> {
     }
 
     fn event(self) -> Result<NativeEvent<'a>, Refusal> {
-        self.form.check()?;
+        self.form.into_result()?;
         Ok(NativeEvent {
             id: self.id.ok_or_else(|| missing("eventId"))?,
             event_type: self.event_type.ok_or_else(|| missing("eventType"))?,
@@ -167,8 +166,8 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Whether a member only says how an event travelled (MSG-9): what brought it here may have added it, and it is left
-/// behind.
+/// Whether a member only describes the transport of an event (MSG-9). Systems on the way may have added it,
+/// and the gateway drops it.
 fn is_of_transport(member: &str) -> bool {
     matches!(
         member,

@@ -1,4 +1,4 @@
-//! A native event's form, member by member.
+//! The form of a native event, member by member.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -38,17 +38,17 @@ fn without(member: &str) -> String {
     event.to_string()
 }
 
-fn refused(body: impl AsRef<[u8]>) -> Refused {
+fn refusal_of(body: impl AsRef<[u8]>) -> Refused {
     NativeEvent::parse(body.as_ref()).unwrap_err()
 }
 
-fn said(body: impl AsRef<[u8]>) -> String {
-    refused(body).refusal.to_string()
+fn refusal_text(body: impl AsRef<[u8]>) -> String {
+    refusal_of(body).refusal.to_string()
 }
 
 /// MSG-5
 #[test]
-fn an_event_is_read_with_all_its_members() {
+fn event_is_read_with_all_its_members() {
     let body = event().to_string();
     let read = NativeEvent::parse(body.as_bytes()).unwrap();
     assert_eq!((read.id.as_str(), read.event_type.as_str()), (ID, "order.paid"));
@@ -62,7 +62,7 @@ fn an_event_is_read_with_all_its_members() {
 
 /// MSG-5
 #[test]
-fn the_minimum_is_id_type_and_data_by_either_name() {
+fn minimal_event_has_id_type_and_data_by_either_name() {
     for name in ["data", "payload"] {
         let body = format!(r#"{{"eventType":"T","{name}":[1.0],"eventId":"x 1"}}"#);
         let read = NativeEvent::parse(body.as_bytes()).unwrap();
@@ -71,13 +71,13 @@ fn the_minimum_is_id_type_and_data_by_either_name() {
         assert_eq!((read.source, read.metadata), (None, None));
     }
     for member in ["eventId", "eventType", "data"] {
-        assert_eq!(said(without(member)), format!("malformed: {member} is missing"));
+        assert_eq!(refusal_text(without(member)), format!("malformed: {member} is missing"));
     }
 }
 
 /// MSG-5
 #[test]
-fn an_id_that_is_a_uuid_is_kept_in_lower_case_and_any_other_as_it_is() {
+fn uuid_is_kept_in_lower_case_and_other_ids_unchanged() {
     for (id, kept) in [(ID.to_uppercase().as_str(), ID), ("Order-7", "Order-7")] {
         let body = with("eventId", id);
         assert_eq!(NativeEvent::parse(body.as_bytes()).unwrap().id.as_str(), kept);
@@ -86,7 +86,7 @@ fn an_id_that_is_a_uuid_is_kept_in_lower_case_and_any_other_as_it_is() {
 
 /// MSG-9
 #[test]
-fn the_hash_is_of_type_and_payload_and_of_nothing_else() {
+fn hash_covers_type_and_payload_only() {
     let expected = DomainHash::of_event("order.paid", br#"{"order":7}"#);
     let hash = |body: String| NativeEvent::parse(body.as_bytes()).unwrap().domain_hash();
     let same = [
@@ -108,7 +108,7 @@ fn the_hash_is_of_type_and_payload_and_of_nothing_else() {
 
 /// MSG-9
 #[test]
-fn what_only_says_how_it_travelled_is_taken_and_left_behind() {
+fn transport_members_are_accepted_and_dropped() {
     for member in [
         "traceId",
         "spanId",
@@ -129,7 +129,7 @@ fn what_only_says_how_it_travelled_is_taken_and_left_behind() {
 
 /// MSG-5, MSG-10, MSG-13, QUA-4
 #[test]
-fn a_wrong_member_is_refused_by_name() {
+fn wrong_member_is_refused_by_name() {
     let timestamp =
         "invalid_timestamp: timestamp must be RFC 3339 with T and an offset, without a leap second";
     let id = "invalid_id: eventId must be 1 to 128 printable ASCII characters, without a space at either end";
@@ -165,7 +165,7 @@ fn a_wrong_member_is_refused_by_name() {
         (
             "payload",
             json!({"order": 7}),
-            "malformed: data and payload are one member by two names: send one of them",
+            "malformed: data and payload are two names of one member: send one of them",
         ),
         ("metadata", json!("u-1"), "malformed: metadata must be an object"),
         ("metadata", json!([]), "malformed: metadata must be an object"),
@@ -179,13 +179,13 @@ fn a_wrong_member_is_refused_by_name() {
         ("<img onerror=x>", json!(1), "unknown_field: a member of the event is unknown"),
         ("", json!(1), "unknown_field: a member of the event is unknown"),
     ] {
-        assert_eq!(said(with(member, value)), expected, "{member}");
+        assert_eq!(refusal_text(with(member, value)), expected, "{member}");
     }
 }
 
 /// MSG-10
 #[test]
-fn what_two_parsers_could_read_in_two_ways_is_refused_wherever_it_is() {
+fn ambiguous_json_is_refused_in_every_place() {
     let deep = format!("{}{}", "[".repeat(65), "]".repeat(65));
     for (body, reason) in [
         (event().to_string().replacen('{', r#"{"eventId":"x","#, 1), Reason::DuplicateMember),
@@ -201,15 +201,15 @@ fn what_two_parsers_could_read_in_two_ways_is_refused_wherever_it_is() {
         ("{".to_owned(), Reason::Malformed),
         (String::new(), Reason::Malformed),
     ] {
-        assert_eq!(refused(&body).refusal.reason, reason, "{body}");
+        assert_eq!(refusal_of(&body).refusal.reason, reason, "{body}");
     }
-    assert_eq!(said("[]"), "malformed: the event must be an object");
+    assert_eq!(refusal_text("[]"), "malformed: the event must be an object");
 }
 
 /// MSG-12
 #[test]
-fn a_refusal_names_what_was_read() {
-    let subject = refused(with("version", "x")).subject;
+fn refusal_has_the_ids_that_were_read() {
+    let subject = refusal_of(with("version", "x")).subject;
     assert_eq!(subject.kind, MessageKind::Event);
     assert_eq!(subject.id.as_ref().map(MessageId::as_str), Some(ID));
     assert_eq!(subject.name.as_ref().map(CommandName::as_str), Some("order.paid"));
@@ -218,7 +218,7 @@ fn a_refusal_names_what_was_read() {
 
 /// MSG-5
 #[test]
-fn what_a_client_writes_is_read_as_it_was_meant() {
+fn gateway_reads_a_written_event() {
     let (id, event_type) = (MessageId::event("Order \"7\"").unwrap(), "order.paid".parse().unwrap());
     let (version, correlation) = ("2.1".parse().unwrap(), CorrelationId::new("c\\1").unwrap());
     let least = NewEvent {

@@ -1,4 +1,4 @@
-//! Writes a native event, for clients. Its signature, where there is one, is that of the request (MSG-4).
+//! Writes a native event, for clients. If the event is signed, its request carries the signature (MSG-4).
 
 use super::NativeEvent;
 use crate::id::MessageId;
@@ -10,24 +10,23 @@ use crate::refusal::Refusal;
 /// An event that a client is about to send.
 #[derive(Debug, Clone, Copy)]
 pub struct NewEvent<'a> {
-    /// The id, the same on every retry.
+    /// The same on every retry.
     pub id: &'a MessageId,
-    /// Its type, one of the client's own.
+    /// One of the client's own types.
     pub event_type: &'a CommandName,
-    /// When it happened, RFC 3339; the time of receipt without it.
+    /// The time of the event in RFC 3339. Without it the gateway sets the time of receipt.
     pub timestamp: Option<&'a str>,
-    /// The version of its type; the type's default without it.
+    /// The version of the event type. Without it the type's default version counts.
     pub version: Option<&'a EventVersion>,
-    /// What it says, as JSON. It is sent byte for byte.
+    /// JSON, sent byte for byte.
     pub data: &'a [u8],
-    /// What else is to be said, as a JSON object. It is sent byte for byte.
+    /// A JSON object, sent byte for byte.
     pub metadata: Option<&'a [u8]>,
-    /// The journey it belongs to.
     pub correlation_id: Option<&'a CorrelationId>,
 }
 
 impl NewEvent<'_> {
-    /// The whole event as JSON, after the checks that the gateway would make.
+    /// The whole event as JSON. It makes the checks of the gateway first.
     pub fn write(&self) -> Result<Vec<u8>, Refusal> {
         let members = [
             ("eventId", Some(self.id.as_str())),
