@@ -68,7 +68,11 @@ fn answer_status_decides_the_ending() {
             assert_eq!(describe_ending(*status, None, UnknownOutcome::Hold), held, "{status}");
         }
     }
-    assert_eq!(ended(503, soon, UnknownOutcome::Hold), "again", "the processor did not accept the request");
+    assert_eq!(
+        describe_ending(503, soon, UnknownOutcome::Hold),
+        "again",
+        "the processor did not accept the request"
+    );
     assert_eq!(describe_ending(500, soon, UnknownOutcome::Hold), "unknown");
     for (pointer, reference) in [("/ref/1", Some("7")), ("/ref/2", None), ("/ref", None), ("/none", None)] {
         assert_eq!(answer(200, REFERENCES).reference(pointer).ok().as_deref(), reference, "{pointer}");

@@ -98,12 +98,12 @@ impl Span {
         let is_later = self.until.is_some_and(|until| earliest > until.plus(limits::CLAIM_KEEP_SLACK));
         is_later || now < earliest.plus(self.keep)
     }
-}
 
-/// Whether a message that arrived at this time may have been settled by the settings of this period.
-fn may_apply_at(&self, at: Timestamp) -> bool {
-    let is_later = self.until.is_some_and(|until| at > until.plus(limits::CLAIM_KEEP_SLACK));
-    !is_later && at >= self.from.minus(limits::CLAIM_KEEP_SLACK)
+    /// Whether a message that arrived at this time may have been settled by the settings of this period.
+    fn may_apply_at(&self, at: Timestamp) -> bool {
+        let is_later = self.until.is_some_and(|until| at > until.plus(limits::CLAIM_KEEP_SLACK));
+        !is_later && at >= self.from.minus(limits::CLAIM_KEEP_SLACK)
+    }
 }
 
 impl Horizons {
@@ -319,7 +319,10 @@ mod tests {
             !always.keep_all_at("acme/nobody:nothing", None, at(0)),
             "an unknown destination promises nothing"
         );
-        assert!(kept(&always, "elsewhere", None, at(3000 * DAY)), "a tenant without permission sent nothing");
+        assert!(
+            keeps(&always, "elsewhere", None, at(3000 * DAY)),
+            "a tenant without permission sent nothing"
+        );
         let unclaimed = registered(&[(0, Some(ClaimPolicy::None)), (10, ledger)]);
         assert!(!unclaimed.keep_all_at(&route().destination(), None, at(20)));
         assert!(unclaimed.ever_claimed_at(&route().destination()), "it claims ids now");
@@ -327,7 +330,7 @@ mod tests {
         assert!(!never.ever_claimed_at(&route().destination()));
         let gone = registered(&[(0, Some(SHORT)), (1000, None)]);
         assert!(gone.ever_claimed_at(&route().destination()), "it claimed ids before its removal");
-        assert!(!kept(&gone, route().target.tenant(), Some(at(500)), at(2000)), "it existed at that time");
+        assert!(!keeps(&gone, route().target.tenant(), Some(at(500)), at(2000)), "it existed at that time");
         assert!(keeps(&gone, route().target.tenant(), Some(at(1500)), at(2000)));
     }
 

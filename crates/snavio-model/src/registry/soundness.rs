@@ -68,6 +68,9 @@ fn control_character_in(value: &Value, member: &str) -> Option<String> {
             let is_refused = |c: &char| c.is_control() && !(is_multi_line && matches!(c, '\t' | '\n'));
             let (index, found) = text.chars().enumerate().find(|(_, c)| is_refused(c))?;
             let (code, place) = (u32::from(found), index + 1);
+            Some(format!(
+                "{member} contains the control character U+{code:04X} at character {place}: remove it"
+            ))
         }
         Value::Array(items) => items.iter().find_map(|item| control_character_in(item, member)),
         Value::Object(members) => members.iter().find_map(|(name, value)| {
