@@ -43,8 +43,8 @@ pub struct Message {
     /// The evidence of the sender; empty for an unsigned message. One of:
     ///
     /// - the verified signature in hex (MSG-3);
-    /// - `webhook` and the signature of Standard Webhooks, or `webhook-body` and one that covers only the id
-    ///   and the data of an event (MSG-6);
+    /// - `webhook` and the signature of Standard Webhooks, or `webhook-body` and a signature that covers only
+    ///   the id and the data of an event (MSG-6);
     /// - for an event that an adapter made (MSG-7): the word `adapter` (or `adapter-body` or `adapter-secret`
     ///   if the provider did not sign all of the event), the adapter's name, and the provider's signature or
     ///   proof.

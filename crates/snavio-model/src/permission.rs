@@ -130,13 +130,13 @@ impl<'a> Standing<'a> {
     /// Whether the principal sees a change of the registry. The entry's owner before or after the change sees
     /// it.
     pub fn sees_change(self, change: &Change) -> bool {
-        let is_seen = |entry| self.judge(Permission::Record, Over::owner(entry)) == Verdict::Allowed;
-        change.before.iter().chain(&change.after).any(is_seen)
+        let mut entries = change.before.iter().chain(&change.after);
+        entries.any(|entry| self.judge(Permission::Record, Over::owner(entry)) == Verdict::Allowed)
     }
 
     /// Judges a requested change of the registry. The owners of the entry before and after the change must
-    /// both allow it, so that nobody takes over the entry of another tenant. A change without an effect needs
-    /// the same permission, because a positive answer would reveal that the entry exists.
+    /// both allow it, so that no principal takes over the entry of another tenant. A change without an effect
+    /// needs the same permission, because a positive answer would reveal that the entry exists.
     pub fn judge_wish(self, registry: &Registry, wish: &Wish) -> Verdict {
         let before = registry.get(&wish.key());
         let after = match wish {

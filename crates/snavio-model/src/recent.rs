@@ -117,7 +117,7 @@ impl RecentMessages {
         self.reserved.remove(&message.all);
     }
 
-    /// Remembers a message whose commit is durable.
+    /// Remembers a message after its durable commit.
     pub fn remember(&mut self, message: &Fingerprints, now: Timestamp) {
         if message.is_narrow() {
             message.each.iter().flatten().for_each(|mark| self.insert(mark.fingerprint, now));

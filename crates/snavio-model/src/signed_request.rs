@@ -33,13 +33,13 @@ pub fn check<'a>(
         let skew = Some(Skew { sent_at, received_at });
         return Err(Refusal { skew, ..Refusal::new(Reason::TimestampOutOfWindow, detail) });
     }
-    let none = || {
-        Refusal::new(Reason::HmacInvalid, "webhook-signature does not match under any key of this service")
-    };
     let mut keys = service.keys().iter().rev().map(AsRef::as_ref);
     let key = keys
         .find(|key: &&LiveKey| signature.verify(&key.secret, request.as_bytes()).is_some())
-        .ok_or_else(none)?;
+        .ok_or_else(|| {
+            let detail = "webhook-signature does not match under any key of this service";
+            Refusal::new(Reason::HmacInvalid, detail)
+        })?;
     if !key.is_good(received_at) {
         let detail =
             "webhook-signature is of a key that is no longer accepted; ask an operator for a new one";

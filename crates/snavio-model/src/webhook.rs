@@ -146,7 +146,7 @@ mod tests {
 
     /// MSG-4
     #[test]
-    fn one_valid_signature_of_several_suffices() {
+    fn single_valid_signature_of_several_suffices() {
         let good = sign(&secret(), ID, AT, b"{}");
         let other = sign(&Secret::from_bytes([9; 32]), ID, AT, b"{}");
         for (header, is_valid) in [

@@ -216,10 +216,10 @@ impl Order {
         }
         let is_one_at_a_time = self.mode.is_some_and(Mode::is_one_at_a_time);
         if self.on_failure == OnFailure::Park && !is_one_at_a_time {
-            let why = "only there one message of an entity is handed out at a time";
+            let why = "only these lease one message of an entity at a time";
             // Each node has its own default mode, which may change with every start.
-            let how = "and order.mode must say so, whatever the platform's default is";
-            return Some(format!("order.on_failure park is for the modes strict and reorder: {why}, {how}"));
+            let how = "and the route must set order.mode itself";
+            return Some(format!("order.on_failure park needs the mode strict or reorder: {why}, {how}"));
         }
         let ttl = self.ttl_seconds.and_then(|seconds| range_problem("ttl_seconds", seconds, ttl_max));
         ttl.or_else(|| range_problem("wait_seconds", self.wait_seconds, limits::ORDER_WAIT_SECONDS_MAX))

@@ -44,7 +44,7 @@ pub enum Verdict {
         /// Whether its number was tracked as missing.
         was_missing: bool,
     },
-    /// Another message has its number: the last one, or one that waits.
+    /// Another message has its number: the last one, or a waiting one.
     SequenceConflict {
         /// The highest number that was processed.
         last: i64,
@@ -239,7 +239,7 @@ impl EntityState {
         }
     }
 
-    /// Whether the message is the last one or one that waits, even if its claim has expired. The same id with
+    /// Whether the message is the last one or a waiting one, even if its claim has expired. The same id with
     /// another number, or at another destination, is another message: to call it a duplicate would lose it
     /// (ORD-4).
     fn remembers(&self, arrival: &Arrival<'_>) -> bool {

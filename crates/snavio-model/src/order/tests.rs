@@ -273,11 +273,11 @@ fn unworkable_order_is_refused_with_a_reason() {
         ),
         (
             Order { mode: Some(Mode::Lenient), ..parks.clone() },
-            "order.on_failure park is for the modes strict and reorder: only there one message of an entity is handed out at a time, and order.mode must say so, whatever the platform's default is",
+            "order.on_failure park needs the mode strict or reorder: only these lease one message of an entity at a time, and the route must set order.mode itself",
         ),
         (
             Order { mode: None, ..parks.clone() },
-            "order.on_failure park is for the modes strict and reorder: only there one message of an entity is handed out at a time, and order.mode must say so, whatever the platform's default is",
+            "order.on_failure park needs the mode strict or reorder: only these lease one message of an entity at a time, and the route must set order.mode itself",
         ),
         (Order { wait_seconds: 0, ..good.clone() }, "order.wait_seconds is 0, not 1 to 3600"),
         (Order { waiting_max: 257, ..good.clone() }, "order.waiting_max is 257, not 1 to 256"),
@@ -513,17 +513,20 @@ fn untracked_gaps_are_counted_apart() {
     assert_eq!(known(&run), (0, 0, 8));
 }
 
+fn with_order(route: &Route, order: &Option<Order>) -> Route {
+    Route { order: order.clone().map(Box::new), ..route.clone() }
+}
+
 /// ORD-3, ORD-6: only leasing one at a time, the scope and the entity pointer determine the ordering keys.
 #[test]
 fn ordering_keys_change_with_scope_entity_or_mode() {
     let usual = OrderDefaults::default();
     let text = json!({"target": "acme/bot", "name": "build", "queue": "builds", "dead_letter_queue": "dead"});
     let plain: Route = serde_json::from_value(text).unwrap();
-    let route = |order: &Option<Order>| Route { order: order.clone().map(Box::new), ..plain.clone() };
     let strict = Order { mode: Some(Mode::Strict), ..by_pointers() };
     let scoped = Order { scope: Some("builds".parse().unwrap()), ..strict.clone() };
     let is_same = |one: &Option<Order>, other: &Option<Order>, defaults: &OrderDefaults| {
-        Lanes::of(&route(one), defaults) == Lanes::of(&route(other), defaults)
+        Lanes::of(&with_order(&plain, one), defaults) == Lanes::of(&with_order(&plain, other), defaults)
     };
     for (other, same) in [
         (Some(Order { mode: Some(Mode::Reorder), ..strict.clone() }), true),
@@ -712,7 +715,8 @@ fn excess_waiting_messages_release_the_lowest() {
     let judged = run.send(12, "m");
     assert_eq!(judged.before, [Released { number: 5, id: id("m5"), gap: 3 }]);
     assert_eq!(judged.action, Action::Hold);
-    // The new message is the lowest: it is delivered itself, then the one that waited directly behind it.
+    // The new message is the lowest: it is delivered itself, followed by the message that waited directly
+    // behind it.
     let judged = run.send(8, "m");
     assert_eq!((judged.verdict, judged.action), (Verdict::Gap { size: 2 }, Action::Deliver));
     assert_eq!(judged.after, [Released { number: 9, id: id("m9"), gap: 0 }]);

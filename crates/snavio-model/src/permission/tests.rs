@@ -147,29 +147,29 @@ fn wishes_are_judged_by_their_effect() {
     let new_service = Entry::Service(Service::new(service("acme/more")));
     let asked = Entry::GrantRequest(request());
     let cases = [
-        ("a contact put_tenant its own", put_tenant("acme", false, Some("x")), [Yes, Hidden, No, No, No]),
+        ("a contact of its own", put_tenant("acme", false, Some("x")), [Yes, Hidden, No, No, No]),
         ("its own as it is", put_tenant("acme", false, None), [Yes, Hidden, No, No, No]),
         ("its own suspended", put_tenant("acme", true, None), [No, Hidden, No, No, No]),
         ("a suspension lifted", put_tenant("zeta", false, None), [Hidden, No, Hidden, Hidden, Hidden]),
         ("a new tenant", put_tenant("new", false, None), [Hidden, Hidden, Hidden, Hidden, Hidden]),
         ("a service", put(new_service), [Yes, Hidden, No, No, No]),
         (
-            "a grant_entry by its target's owner",
+            "a grant by its target's owner",
             put(grant_entry("zeta/bot", "acme/bot")),
             [Yes, Hidden, No, No, No],
         ),
         (
-            "a grant_entry that is there",
+            "a grant that exists",
             put(grant_entry("acme/bot", "zeta/bot")),
             [Hidden, Yes, Hidden, Hidden, Hidden],
         ),
         (
-            "a grant_entry taken back",
+            "a revoked grant",
             remove(&grant_entry("acme/bot", "zeta/bot")),
             [Hidden, Yes, Hidden, Hidden, Hidden],
         ),
         (
-            "nothing taken back",
+            "a missing grant",
             remove(&grant_entry("zeta/bot", "zeta/bot")),
             [Hidden, Hidden, Hidden, Hidden, Hidden],
         ),

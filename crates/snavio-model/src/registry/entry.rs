@@ -245,7 +245,7 @@ impl Route {
         }
         if self.processing.kind == ProcessingKind::Reported {
             return Some(
-                "order is not for processing.kind reported, whose work its service begins by itself"
+                "order is not for processing.kind reported: its service begins that work by itself"
                     .to_owned(),
             );
         }

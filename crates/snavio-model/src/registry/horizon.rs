@@ -16,7 +16,7 @@ const SPANS_MAX: usize = 16;
 /// Selects claims by the tenants involved: the sender's, and the owner of the destination.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Involved<'a> {
-    /// Tenants of which each must be the sender or the owner; empty for any.
+    /// Each of these tenants must be the sender or the owner; empty for any.
     pub parties: &'a [String],
     /// The tenant of the sender; `None` for any.
     pub sender: Option<&'a TenantName>,

@@ -151,7 +151,7 @@ mod tests {
     /// CLM-20, MSG-7
     #[test]
     fn claim_must_outlive_the_adapters_tolerance() {
-        let expected = "claim.keep_seconds is 659, but a claim must outlive twice the tolerance of the adapter whose events it is for, and a wait for the commit: 2 × 300 s + 60 s = 660 s";
+        let expected = "claim.keep_seconds is 659, but a claim must outlive twice the tolerance of the adapter of its events, and a wait for the commit: 2 × 300 s + 60 s = 660 s";
         let mut registry = shop();
         registry.put(stripe_adapter(300), &Plain);
         let key = "subscription acme/shop:acme/shop:github.event";

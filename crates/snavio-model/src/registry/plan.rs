@@ -325,8 +325,8 @@ impl Draft<'_> {
         problem.into_iter().collect()
     }
 
-    /// Planned routes and subscriptions: those that the change puts, and those of `registered` that it leaves
-    /// unchanged.
+    /// Planned routes and subscriptions: the ones that the change puts, and the ones of `registered` that it
+    /// leaves unchanged.
     fn routes<'s>(
         &'s self,
         registered: impl Iterator<Item = &'s Arc<BoundRoute>>,
@@ -498,7 +498,7 @@ fn outlived(adapter: &Adapter, route: &Route) -> Option<String> {
     let least = 2 * tolerance + limits::CLAIM_KEEP_SLACK;
     (keep < least).then(|| {
         format!(
-            "claim.keep_seconds is {}, but a claim must outlive twice the tolerance of the adapter whose events it is for, and a wait for the commit: 2 × {} s + {} s = {} s",
+            "claim.keep_seconds is {}, but a claim must outlive twice the tolerance of the adapter of its events, and a wait for the commit: 2 × {} s + {} s = {} s",
             keep.as_secs(),
             tolerance.as_secs(),
             limits::CLAIM_KEEP_SLACK.as_secs(),

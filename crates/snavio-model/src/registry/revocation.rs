@@ -55,17 +55,20 @@ fn revoked_from(before: Option<Timestamp>, now: Option<Timestamp>, change: &Chan
     (before.is_none_or(|before| before > now) && now <= settled).then_some(now)
 }
 
+fn has_ended(end: Option<Timestamp>, at: Timestamp) -> bool {
+    end.is_some_and(|end| end <= at)
+}
+
 impl Revocation {
     /// The revocation by a change, if it is one. An end that was moved forward counts only if it comes so
     /// soon that nodes may not yet know it.
     pub fn of(change: &Change) -> Option<Self> {
-        let has_ended = |end: Option<Timestamp>| end.is_some_and(|end| end <= change.at);
         let (what, at) = match (&change.before, &change.after) {
             (Some(Entry::Grant(grant)), None) => {
-                (of_grant(grant), gone_from(grant.expires_at, Some(change.at), change)?)
+                (of_grant(grant), revoked_from(grant.expires_at, Some(change.at), change)?)
             }
             (Some(Entry::Grant(before)), Some(Entry::Grant(after))) => {
-                (of_grant(after), gone_from(before.expires_at, after.expires_at, change)?)
+                (of_grant(after), revoked_from(before.expires_at, after.expires_at, change)?)
             }
             (Some(Entry::Key(key)), after) => {
                 let end = match after {
@@ -73,10 +76,10 @@ impl Revocation {
                     _ => Some(change.at),
                 };
                 let what = Revoked::Key { service: key.service.clone(), version: key.version.clone() };
-                (what, gone_from(key.ends_at(), end, change)?)
+                (what, revoked_from(key.ends_at(), end, change)?)
             }
-            (before, Some(Entry::Ban(ban))) if !has_ended(ban.until) => match before {
-                Some(Entry::Ban(before)) if !has_ended(before.until) => return None,
+            (before, Some(Entry::Ban(ban))) if !has_ended(ban.until, change.at) => match before {
+                Some(Entry::Ban(before)) if !has_ended(before.until, change.at) => return None,
                 _ => (Revoked::Source(ban.source.clone()), change.at),
             },
             (Some(Entry::Tenant(before)), Some(Entry::Tenant(after)))

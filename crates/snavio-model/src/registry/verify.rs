@@ -187,7 +187,7 @@ impl Verifier {
     /// Ends the verification of a registry at this version.
     pub fn end(mut self, version: i64) -> Result<Verified, Fault> {
         self.add_noted_skips();
-        // Only the last skip can go too far, because nobody changes the registry during a restore.
+        // Only the last skip can go too far, because no change happens during a restore.
         if let Some(Skipped { last, .. }) = self.result.skipped.last().filter(|skip| skip.last > version) {
             return Err(Fault::SkippedTooFar { last: *last, version });
         }

@@ -40,7 +40,7 @@ fn record_conflict(
     delta: &mut Delta,
     known: &Known,
 ) -> Outcome {
-    // An intake whose content is compared has a destination.
+    // An intake has a destination if its content is compared.
     let Some(key) = id_key(intake) else { return Outcome::Unreadable };
     let recorded = working.conflicts.remove(&key).unwrap_or_default();
     let mut by_owner: HashMap<_, Vec<_>> = HashMap::new();
@@ -74,7 +74,7 @@ fn record_conflict(
     first.unwrap_or(Outcome::Unreadable)
 }
 
-/// A message whose content differs from the id record.
+/// A message with content that differs from the id record.
 struct Mismatch<'a> {
     intake: &'a Intake,
     key: &'a IdKey,

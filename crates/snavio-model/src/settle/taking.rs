@@ -31,7 +31,7 @@ pub(super) fn plan_destination<'a>(
     now: Timestamp,
     delta: &Delta,
 ) -> Plan<'a> {
-    // A captured copy of a message is a duplicate at each destination that accepted it, whatever it is to the
+    // A captured copy of a message is a duplicate at each destination that accepted it, independently of the
     // others.
     if intake.known.get(at) == Some(&true) {
         return Plan::Decided(Outcome::Duplicate { first_seen_at: intake.message.received_at });
@@ -185,7 +185,7 @@ impl Acceptance<'_> {
             // dead letter parks nothing, now or after a redrive, because later messages have already passed
             // it. If its number is parked, another message with that number is the cause (ORD-7).
             Action::Refuse(_) => {
-                let lane = lane(false).map(|it| Box::new(Lane { parks: None, ..*it }));
+                let lane = lane(false).map(|lane| Box::new(Lane { parks: None, ..*lane }));
                 Disposition::Buried(DeadReason::OutOfOrder, lane)
             }
         };

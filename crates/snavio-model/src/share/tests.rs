@@ -81,7 +81,7 @@ fn hanging_tenant_leaves_every_other_its_part() {
 
 /// DLV-4: the other targets do not notice one dead target of fifty.
 #[test]
-fn one_hanging_target_takes_nothing_from_others() {
+fn hanging_target_takes_nothing_from_others() {
     let mut held = HangingCalls::of(&[50]);
     held.hang(0..1, CALLS_PER_QUEUE_MAX);
     assert_eq!(held.targets[0].1.count(), CALLS_PER_QUEUE_MAX);

@@ -88,7 +88,7 @@ pub fn read_entries(object: &Object, lines: &[u8]) -> Result<Vec<Entry>, Fault> 
 /// The context of an entry: the entries before it, except those of omitted tenants.
 pub struct Scope<'a> {
     pub registry: &'a Registry,
-    /// Tenants whose entries are omitted.
+    /// Tenants that the snapshot omits.
     pub left_out: &'a BTreeSet<String>,
 }
 

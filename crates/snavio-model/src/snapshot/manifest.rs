@@ -42,7 +42,7 @@ pub struct Manifest {
     pub ttl_seconds: u64,
     /// The objects with the entries, in reading order.
     pub objects: Vec<Object>,
-    /// Tenants whose invalid entries are omitted (REG-22).
+    /// Tenants that the snapshot omits, because an entry is invalid (REG-22).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
     /// Distinguishes the change that led to this version from any other (see [`super::trail`]).

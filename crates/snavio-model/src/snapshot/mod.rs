@@ -24,7 +24,7 @@ pub enum Fault {
     WrongSignature,
     /// The digest of an object differs from the manifest.
     WrongDigest { key: String },
-    /// The version is older than one that this node has used.
+    /// The version is older than the highest version that this node has used.
     RolledBack {
         version: i64,
         /// The highest version that this node has used.
@@ -104,8 +104,8 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// What tells a change from any other of its version: a store that was restored to an earlier state may give a
-/// version twice.
+/// A digest that distinguishes a change from any other change with its version. A store that was restored to
+/// an earlier state may assign a version twice.
 pub fn trail(change: &Change) -> String {
     let (version, at) = (change.version.to_string(), change.at.0.to_string());
     let key = change.key.to_string();

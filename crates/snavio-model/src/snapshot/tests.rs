@@ -26,7 +26,7 @@ fn entry(text: &str) -> Entry {
     serde_json::from_str(text).unwrap()
 }
 
-/// One entry of every kind, each after what it refers to.
+/// One entry of every kind, each after the entries that it refers to.
 fn one_of_each() -> Vec<Entry> {
     [
         r#"{"kind":"tenant","name":"acme","contact":"ops@acme.example"}"#,

@@ -85,7 +85,7 @@ fn each_place(intake: &mut Intake, change: impl Fn(&mut Place)) {
     }
 }
 
-/// An intake whose routes park.
+/// An intake for routes that park.
 fn parking_intake(id: &str, number: i64, by: &[(&Arc<BoundRoute>, Mode)]) -> Intake {
     let mut intake = intake(id, number, by, at(0));
     each_place(&mut intake, |place| place.rules.on_failure = OnFailure::Park);
@@ -94,8 +94,8 @@ fn parking_intake(id: &str, number: i64, by: &[(&Arc<BoundRoute>, Mode)]) -> Int
 
 fn claim<'a>(store: &'a MemoryStore, id: &str, name: &str) -> Option<&'a Claim> {
     let destination = format!("acme/bot:{name}");
-    let is_wanted = |key: &&ClaimKey| key.id.as_str() == id && *key.destination == *destination;
-    store.working.claims.iter().find(|(key, _)| is_wanted(key)).map(|(_, claim)| claim)
+    let mut claims = store.working.claims.iter();
+    claims.find(|(key, _)| key.id.as_str() == id && *key.destination == *destination).map(|(_, claim)| claim)
 }
 
 /// ORD-2: a message that is not written does not advance its entity.
@@ -195,7 +195,7 @@ fn closed_entity_refuses_with_its_own_reason() {
     }
 }
 
-/// ORD-7, PIP-13: later messages do not pass one that failed for lack of room either.
+/// ORD-7, PIP-13: a message that failed for lack of room parks its entity, too.
 #[test]
 fn message_without_room_parks_its_entity_if_configured() {
     let mut store = MemoryStore::new();

@@ -1,4 +1,4 @@
-//! The tenants that get a record of a conflict: all that must resolve it, whoever sent the message.
+//! The tenants that get a record of a conflict: all that must resolve it, for any sender.
 
 use super::*;
 
