@@ -151,8 +151,8 @@ impl<'a> Standing<'a> {
         }
         let permission = required_permission(before, after);
         let over = before.into_iter().chain(after).map(Over::owner);
-        // Without an entry before and after, an answer other than `Hidden` would reveal that there was
-        // nothing to remove.
+        // The removal of a missing entry is `Hidden`, like that of another tenant's entry: the two answers
+        // must not differ.
         over.map(|over| self.judge(permission, over)).max().unwrap_or(Verdict::Hidden)
     }
 

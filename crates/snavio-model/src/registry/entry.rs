@@ -300,7 +300,7 @@ pub struct Grant {
     pub source: ServiceName,
     /// The target or publisher.
     pub target: ServiceName,
-    /// The command or event type; `*` stands for all commands without those of critical routes.
+    /// The command or event type; `*` stands for all commands except those of critical routes.
     pub name: GrantedName,
     #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::time::text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]

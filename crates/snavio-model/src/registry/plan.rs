@@ -391,8 +391,8 @@ fn has_queue_conflict(route: &Route, other: &Route) -> bool {
 /// Whether another route of the same scope judges differently.
 fn has_scope_conflict(route: &Route, order: &Order, other: &Route) -> bool {
     let Some(other_order) = &other.order else { return false };
-    // A message on an `acl: always` route commits after its neighbour on another route, and would be late
-    // there.
+    // The gateway may have to permit a message on an `acl: always` route again. The message would then come
+    // behind a later one of another route, and be late.
     let has_other_acl = other_order.scope == order.scope && other.acl != route.acl;
     other.target == route.target && (!other_order.counts_with(order) || has_other_acl)
 }
