@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(problems(&registry, Wish::Put(strict_subscription(659))), [format!("{key}: {expected}")]);
         assert!(problems(&registry, Wish::Put(strict_subscription(660))).is_empty());
         let none = subscription("acme/shop", "github.event", ClaimPolicy::None);
-        assert!(problems(&registry, put(none)).is_empty(), "a route without claims promises nothing");
+        assert!(problems(&registry, Wish::Put(none)).is_empty(), "a route without claims promises nothing");
 
         let mut registry = shop();
         registry.put(strict_subscription(659), &Plain);
@@ -168,7 +168,7 @@ mod tests {
         );
         assert!(problems(&registry, Wish::Put(stripe_adapter(299))).is_empty());
         assert!(
-            problems(&registry, put(Entry::Adapter(Box::new(adapter())))).is_empty(),
+            problems(&registry, Wish::Put(Entry::Adapter(Box::new(adapter())))).is_empty(),
             "it has no tolerance"
         );
         let both = vec![Wish::Put(stripe_adapter(3600)), Wish::Put(strict_subscription(3600))];

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::claim::{Claim, ClaimKey, ClaimPolicy, Status};
+use crate::claim::{Claim, ClaimPolicy, Status};
 use crate::delivery::DeadReason;
 use crate::id::{MessageId, Serial};
 use crate::message::Message;
