@@ -431,7 +431,10 @@ fn subscription_across_tenants_needs_a_grant_by_name() {
         name
     });
     let until = |end| put(Entry::Grant(Grant { expires_at: end, ..given.clone() }));
-    assert!(apply(&registry, vec![app(), until(Some(Timestamp(7)))]).is_err(), "the grant has expired");
+    assert!(
+        apply(&registry, vec![app_subscription(), until(Some(Timestamp(7)))]).is_err(),
+        "the grant has expired"
+    );
     let subscribed = apply(&registry, vec![app_subscription(), until(Some(later(60)))]).unwrap();
     assert_eq!(subscribers(&subscribed, "order.paid", later(59)).len(), 1);
     assert!(subscribers(&subscribed, "order.paid", later(60)).is_empty(), "the grant has expired");
