@@ -56,6 +56,7 @@ struct Payload {
     claims: TokenClaims,
 }
 
+/// Issues a token with these claims, signed with `key`.
 pub fn issue(key: &TokenKey, claims: &TokenClaims) -> String {
     let payload = Payload { iss: ISSUER.into(), aud: AUDIENCE.into(), claims: claims.clone() };
     let payload = serde_json::to_vec(&payload).unwrap_or_default();

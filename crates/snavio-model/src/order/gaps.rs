@@ -54,6 +54,7 @@ impl Gaps {
         self.forgotten
     }
 
+    /// Whether no number is tracked as missing and no gap was forgotten.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty() && self.forgotten == 0
     }

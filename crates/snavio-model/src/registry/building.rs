@@ -30,6 +30,7 @@ impl Registry {
         next
     }
 
+    /// Adds an entry, or replaces the one with its key.
     pub fn put(&mut self, entry: Entry, unseal: &dyn Unseal) {
         let entry = Arc::new(entry);
         self.entries.insert(entry.key(), Arc::clone(&entry));

@@ -115,6 +115,7 @@ pub trait Signer: Send + Sync {
     /// The key that verifies its signatures.
     fn public_key(&self) -> PublicKey;
 
+    /// Signs the text of a head.
     fn sign(&self, text: &[u8]) -> [u8; SIGNATURE_BYTES];
 }
 

@@ -120,6 +120,7 @@ impl Registry {
         self.entries.range::<_, EntryKey>((start, Bound::Unbounded)).map(|(_, entry)| entry.as_ref())
     }
 
+    /// The number of entries.
     pub fn count(&self) -> usize {
         self.entries.len()
     }

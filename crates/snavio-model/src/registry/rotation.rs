@@ -125,6 +125,7 @@ impl<'a> KeyRing<'a> {
         Some(newest.created_at.plus(DAY * self.service.key_days()))
     }
 
+    /// Whether a scheduled key is due.
     pub fn is_due(&self, now: Timestamp) -> bool {
         self.rotates_at().is_some_and(|due| due <= now)
     }

@@ -45,6 +45,7 @@ pub struct Delta {
 }
 
 impl Delta {
+    /// Whether the batch writes nothing.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty() && self.repeats.is_empty() && self.entities.is_empty()
     }

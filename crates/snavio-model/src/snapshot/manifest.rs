@@ -132,10 +132,12 @@ impl Manifest {
         }
     }
 
+    /// Packed bytes of all objects.
     pub fn bytes(&self) -> u64 {
         self.objects.iter().fold(0, |sum, object| sum.saturating_add(object.bytes))
     }
 
+    /// Number of entries in all objects.
     pub fn entries(&self) -> u64 {
         self.objects.iter().fold(0, |sum, object| sum.saturating_add(object.entries))
     }
