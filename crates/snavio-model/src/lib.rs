@@ -1,7 +1,8 @@
-//! The nouns of Snavio and every decision about them.
+//! The domain types of Snavio and every decision about them.
 //!
-//! Nothing here does I/O, awaits, reads a clock or asks for randomness: time, ids and random bytes are
-//! arguments. So every judgement can be tested as a table or a property, and both engines use the very same code.
+//! Nothing in this crate does I/O, awaits, reads a clock or generates randomness: time, ids and random bytes
+//! are arguments. So tests run every judgement as a table or a property, and both storage engines share the
+//! code.
 
 pub mod adapter;
 pub mod archive;

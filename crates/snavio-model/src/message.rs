@@ -1,4 +1,4 @@
-//! A message that passed the shield, as it is stored, delivered and answered.
+//! A message that passed the shield, as the gateway stores and delivers it.
 
 pub mod command;
 pub mod event;
@@ -19,74 +19,72 @@ use crate::name::{CommandName, KeyVersion, ServiceName, TenantName};
 use crate::refusal::Subject;
 use crate::time::Timestamp;
 
-/// What kind of message something is: the two are written, signed and addressed differently.
+/// Command or event: the two are written, signed and addressed differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MessageKind {
-    /// For one target, which is to do something.
+    /// Addressed to one target.
     #[default]
     Command,
-    /// For whoever subscribed: something has happened.
+    /// Addressed to every subscription of its type.
     Event,
 }
 
-/// Who sent what to whom, with the evidence: written once, pointed to by claims and deliveries.
+/// A message with the evidence of its sender. The store writes it once; claims and deliveries point to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// The sender's tenant: the space its ids live in.
+    /// The sender's tenant, within which message ids are unique.
     pub tenant: TenantName,
-    /// The producer's id.
     pub id: MessageId,
-    /// The authenticated sender.
     pub source: ServiceName,
-    /// The service it is for; of an event its publisher, whose type it is.
+    /// The target of a command. For an event: its publisher, which owns the type.
     pub target: ServiceName,
-    /// The command, or the event's type.
+    /// The name of the command, or the event type.
     pub name: CommandName,
     /// The target as the producer wrote and signed it; empty for an event.
     pub signed_target: Arc<str>,
-    /// The signing time as the producer wrote and signed it; empty for what is not signed.
+    /// The signing time as the producer wrote and signed it; empty for an unsigned message.
     pub sent_at: Arc<str>,
-    /// The key it was signed with; none for an event that is not signed (MSG-4).
+    /// The key that signed it; `None` for an unsigned event (MSG-4).
     pub key_version: Option<KeyVersion>,
-    /// The signature that held, in hex: of MSG-3, or behind the word `webhook` that of Standard Webhooks, and behind
-    /// `webhook-body` one that covers the id and the data of an event only (MSG-6). Of an event that
-    /// an adapter made: the word `adapter`, or `adapter-body` or `adapter-secret` where its provider did not sign all of the
-    /// event, its name, and what its provider signed with (MSG-7). Empty for what is not signed.
+    /// The evidence of the sender; empty for an unsigned message. One of:
+    ///
+    /// - the verified signature in hex (MSG-3);
+    /// - `webhook` and the signature of Standard Webhooks, or `webhook-body` and a signature that covers only
+    ///   the id and the data of an event (MSG-6);
+    /// - for an event that an adapter made (MSG-7): the word `adapter` (or `adapter-body` or `adapter-secret`
+    ///   if the provider did not sign all of the event), the adapter's name, and the provider's signature or
+    ///   proof.
     pub signature: Arc<str>,
-    /// Shows the whole journey.
     pub correlation: CorrelationId,
-    /// The W3C trace it belongs to.
     pub traceparent: Traceparent,
-    /// When the gateway took it.
     pub received_at: Timestamp,
-    /// The registry it was judged by.
+    /// Version of the registry that the judgement used.
     pub registry_version: i64,
-    /// The hash of its business content.
+    /// Hash of the business content.
     pub domain_hash: DomainHash,
-    /// The payload's bytes as they came.
+    /// The bytes of the payload as received.
     pub payload: Bytes,
-    /// What an event has besides; nothing of a command.
+    /// The further content of an event; `None` for a command.
     pub event: Option<Arc<EventEnvelope>>,
 }
 
 impl Message {
-    /// What kind of message it is.
     pub fn kind(&self) -> MessageKind {
         if self.event.is_some() { MessageKind::Event } else { MessageKind::Command }
     }
 
-    /// The adapter that made an event of somebody's webhook, `tenant/name` (MSG-7).
+    /// The adapter that made the event from a provider's webhook, `tenant/name` (MSG-7).
     pub fn adapter(&self) -> Option<&str> {
         let mut words = self.signature.split(' ');
-        words.next().filter(|it| EVIDENCE.contains(it)).and_then(|_| words.next())
+        words.next().filter(|word| EVIDENCE.contains(word)).and_then(|_| words.next())
     }
 
-    /// The name of the key it was signed with, as stores keep it: empty without one.
+    /// The version of the signing key as stores keep it: empty for an unsigned message.
     pub fn key_text(&self) -> &str {
         self.key_version.as_ref().map_or("", KeyVersion::as_str)
     }
 
-    /// What reports name it by.
+    /// The identification of the message in reports and refusals.
     pub fn subject(&self) -> Box<Subject> {
         Box::new(Subject {
             kind: self.kind(),
@@ -98,36 +96,37 @@ impl Message {
         })
     }
 
-    /// What the message takes up in queues and batches.
+    /// Approximate bytes of the message in queues and batches.
     pub fn bytes(&self) -> usize {
         self.content_bytes() + 512
     }
 
-    /// The same without what its producer wrote into it (CLM-18): its names, its hash and its times stay.
+    /// The message without its producer's content (CLM-18). Names, hash and times stay.
     pub fn erased(self) -> Self {
         let bare = |event: Arc<EventEnvelope>| Arc::new(EventEnvelope { metadata: None, ..(*event).clone() });
         Self { payload: Bytes::new(), event: self.event.map(bare), ..self }
     }
 
-    /// Whether what it said was destroyed: no payload that was sent is empty.
+    /// Whether its content was erased. No accepted payload is empty.
     pub fn is_erased(&self) -> bool {
         self.payload.is_empty()
     }
 
-    /// How much its producer has written into it: the payload, and an event's metadata.
+    /// Bytes of the producer's content: the payload, and the metadata of an event.
     pub fn content_bytes(&self) -> usize {
         self.payload.len() + self.event.as_ref().map_or(0, |event| event.bytes())
     }
 }
 
-/// How a message was decided.
+/// How the gateway decided a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Path {
     /// From memory alone.
     Fast,
     /// Against the store.
     Slow,
-    /// Not dispatched at all: its id means something else already, and it is kept as evidence (CLM-8).
+    /// Not dispatched: its id was already used with different content. The message is kept as evidence
+    /// (CLM-8).
     Conflict,
 }
 
@@ -141,7 +140,7 @@ impl Path {
         }
     }
 
-    /// Takes back what [`Path::as_str`] gave.
+    /// Reads the text of [`Path::as_str`].
     pub fn stored(text: &str) -> Self {
         match text {
             "fast" => Self::Fast,

@@ -1,20 +1,20 @@
 //! Names of tenants, services, commands, key versions and queues (MSG-13).
 //!
-//! A name type is a proof that its text was checked; names are cheap to clone because every message carries
-//! several of them.
+//! A value of a name type proves that its text was checked. Names are cheap to clone, because every message
+//! carries several.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// A text that is not a name of its kind.
+/// A text that is not a valid name of its kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} must be {rule}")]
 pub struct InvalidName {
-    /// The kind of name that was wanted.
+    /// The kind of name, for example `a queue's name`.
     pub what: &'static str,
-    /// What such a name looks like.
+    /// The rule that the text breaks.
     pub rule: &'static str,
 }
 
@@ -61,7 +61,7 @@ macro_rules! name {
         pub struct $type(Arc<str>);
 
         impl $type {
-            /// Checks the text and makes a name of it.
+            /// Checks the text.
             pub fn new(text: &str) -> Result<Self, InvalidName> {
                 if $check(text) {
                     Ok(Self(text.into()))
@@ -70,7 +70,6 @@ macro_rules! name {
                 }
             }
 
-            /// The name as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -115,7 +114,7 @@ name!(
     TenantName, "a tenant's name", LOWER, is_lower
 );
 name!(
-    /// A command's name within its target, or an event type's within its publisher.
+    /// A command's name within its target, or an event type within its publisher.
     CommandName, "a command's name", MIXED, is_mixed
 );
 name!(
@@ -131,7 +130,7 @@ name!(
     QueueName, "a queue's name", QUEUE, is_queue
 );
 name!(
-    /// A consumer's name in its own database, where it keeps what it has done (CLM-10).
+    /// A consumer's name in its own database, where it records completed work (CLM-10).
     ConsumerName, "a consumer's name", LOWER, is_lower
 );
 name!(
@@ -144,13 +143,14 @@ name!(
 );
 
 name!(
-    /// A target as a message gives it, `tenant/service` or `service` alone; signed as sent (MSG-1).
-    /// [`ServiceName::resolve`] tells which service is meant.
+    /// A target as a message states it, `tenant/service` or `service` alone; signed as sent (MSG-1).
+    /// [`ServiceName::resolve`] returns the service.
     TargetText, "a target", TARGET, is_target
 );
 
 name!(
-    /// The commands that a grant is for: one by its name, or `*` for all of its target's that may be granted so.
+    /// The commands that a grant covers: one name, or `*` for all commands of the target that such a grant
+    /// can cover.
     GrantedName, "a grant's name", GRANTED, is_granted
 );
 
@@ -159,10 +159,10 @@ fn is_granted(text: &str) -> bool {
 }
 
 impl GrantedName {
-    /// The text that means all commands.
+    /// The text that stands for all commands.
     pub const ALL: &str = "*";
 
-    /// Whether it means all commands.
+    /// Whether the grant covers all commands.
     pub fn is_all(&self) -> bool {
         &*self.0 == Self::ALL
     }
@@ -175,7 +175,7 @@ impl From<CommandName> for GrantedName {
 }
 
 impl CommandName {
-    /// Checks the text and makes the name of an event type of it.
+    /// Checks the text of an event type.
     pub fn event_type(text: &str) -> Result<Self, InvalidName> {
         Self::new(text).map_err(|invalid| InvalidName { what: "an event type", ..invalid })
     }
@@ -196,7 +196,7 @@ fn is_full(text: &str) -> bool {
 }
 
 impl ServiceName {
-    /// The service called `service` of `tenant`.
+    /// The service `service` of `tenant`.
     pub fn of(tenant: &TenantName, service: &str) -> Result<Self, InvalidName> {
         if is_lower(service) {
             Ok(Self(format!("{tenant}/{service}").into()))
@@ -205,7 +205,7 @@ impl ServiceName {
         }
     }
 
-    /// Reads a target as a message gives it: in full, or alone within the sender's own tenant (MSG-1).
+    /// Resolves a target as a message states it: in full, or as a service of the sender's own tenant (MSG-1).
     pub fn resolve(text: &str, own_tenant: &TenantName) -> Result<Self, InvalidName> {
         if text.contains('/') { Self::new(text) } else { Self::of(own_tenant, text) }
     }
@@ -231,12 +231,12 @@ impl QueueKey {
         Self(format!("{tenant}/{queue}").into())
     }
 
-    /// Takes back the text that [`QueueKey::as_str`] gave.
+    /// Reads the text of [`QueueKey::as_str`].
     pub fn stored(text: &str) -> Self {
         Self(text.into())
     }
 
-    /// `tenant/queue`.
+    /// The text `tenant/queue`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -258,7 +258,8 @@ impl fmt::Display for QueueKey {
     }
 }
 
-/// Only what looks like a member's name is repeated: an answer must not echo whatever text was sent.
+/// Whether the text looks like the name of a member. Answers repeat only such texts: they must not echo
+/// arbitrary input.
 pub fn is_short_identifier(text: &str) -> bool {
     text.len() <= crate::bounds::NAMED_MEMBER_BYTES_MAX
         && text.starts_with(|first: char| first.is_ascii_alphabetic())
@@ -271,7 +272,7 @@ mod tests {
 
     /// MSG-13
     #[test]
-    fn names_hold_what_the_rule_allows_and_nothing_else() {
+    fn name_rules_are_enforced() {
         let long = "a".repeat(64);
         for (text, lower, mixed, queue) in [
             ("acme", true, true, true),
@@ -297,7 +298,7 @@ mod tests {
 
     /// MSG-5
     #[test]
-    fn a_version_is_two_whole_numbers() {
+    fn version_is_two_whole_numbers() {
         for text in ["1.0", "0.0", "12.345", "99999.99999"] {
             assert!(EventVersion::new(text).is_ok(), "{text:?}");
         }
@@ -310,7 +311,7 @@ mod tests {
 
     /// MSG-1
     #[test]
-    fn a_target_alone_means_the_senders_own_tenant() {
+    fn bare_target_resolves_in_senders_tenant() {
         let acme = TenantName::new("acme").unwrap();
         for (text, full) in [
             ("bot", Some("acme/bot")),

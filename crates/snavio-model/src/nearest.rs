@@ -1,23 +1,24 @@
-//! The known name that is nearest to an unknown one, for refusals (QUA-5). The unknown one is a caller's text of any length:
-//! the work that it causes is bounded.
+//! Finds the known name that is most similar to an unknown one, for refusals (QUA-5). The unknown name is a
+//! caller's text of any length, so the work for it is bounded.
 
 use crate::bounds;
 
-/// Less similar names do not help.
+/// Suggestions below this similarity do not help.
 pub(crate) const SIMILARITY_MIN: f64 = 0.7;
 
-/// The known name that is nearest to an unknown one, if any is near. Of many known names the first ones are compared.
+/// The known name that is most similar to the unknown one, if any is similar enough. Only the first
+/// [`limits::NAMES_COMPARED_MAX`] known names are compared.
 pub fn nearest<T: AsRef<str>>(unknown: &str, known: impl IntoIterator<Item = T>) -> Option<T> {
     if unknown.len() > bounds::NAME_COMPARED_BYTES_MAX {
         return None;
     }
     let known = known.into_iter().take(bounds::NAMES_COMPARED_MAX);
     let candidates = known.map(|name| (strsim::jaro_winkler(unknown, name.as_ref()), name));
-    let best = candidates.max_by(|(one, _), (other, _)| one.total_cmp(other));
+    let best = candidates.max_by(|(left, _), (right, _)| left.total_cmp(right));
     best.filter(|(similarity, _)| *similarity > SIMILARITY_MIN).map(|(_, name)| name)
 }
 
-/// The end of a refusal that suggests the nearest known name; empty if none is near.
+/// The end of a refusal that suggests the nearest known name; empty if there is none.
 pub fn suggestion<T: AsRef<str>>(unknown: &str, known: impl IntoIterator<Item = T>) -> String {
     nearest(unknown, known).map(|name| format!("; did you mean {}?", name.as_ref())).unwrap_or_default()
 }
@@ -39,7 +40,7 @@ mod tests {
 
     /// QUA-5
     #[test]
-    fn long_texts_and_many_names_are_not_compared() {
+    fn long_and_numerous_names_are_not_compared() {
         let compared = Cell::new(0);
         let known = || {
             let name = "x".repeat(bounds::NAME_COMPARED_BYTES_MAX);

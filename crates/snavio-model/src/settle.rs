@@ -1,7 +1,7 @@
 //! Settling: the one judgement of the data plane, as load, judge, store.
 //!
-//! [`keys`] says what must be read, [`judge`] decides a batch in order on one working set, so that two messages
-//! with one id in the same batch see each other, and leaves in a [`Delta`] what must be written. A backend only
+//! [`keys`] lists the claims to read. [`judge`] decides a batch in order on one working set, so that two
+//! messages of a batch with the same id see each other. It collects the writes in a [`Delta`]. A backend only
 //! loads, locks and writes; it decides nothing.
 
 use std::sync::Arc;
@@ -17,14 +17,14 @@ mod outcome;
 mod taking;
 mod working;
 
-use conflicting::check_meaning;
+use conflicting::check_content;
 pub use delta::{Delta, NewConflict};
 pub use intake::Intake;
 pub use meaning::{compares, disputed, id_key, over, unmeant};
-use meaning::{give_meaning, known, lengthen_meaning};
+use meaning::{create_id_record, extend_id_record, find_id_record};
 pub use ordering::Ordered;
 pub use outcome::{Outcome, Settlement};
-use taking::{Taking, Way, way};
+use taking::{Acceptance, Plan, plan_destination};
 pub use working::{Known, Recorded, Working};
 
 use crate::bounds;
@@ -34,13 +34,13 @@ use crate::name::QueueKey;
 use crate::registry::BoundRoute;
 use crate::time::Timestamp;
 
-/// The claims that must be read before the intake can be judged.
+/// The claims that a backend must load before it can judge the intake.
 pub fn keys(intake: &Intake) -> impl Iterator<Item = ClaimKey> {
     let claiming = intake.destinations.iter().filter(|route| route.route.claim.keep().is_some());
     claiming.map(|route| claim_key(&intake.message, route))
 }
 
-/// A claim that holds at one of the intake's destinations.
+/// A claim in force at one of the intake's destinations.
 pub fn live_claim<'a>(
     claims: &'a HashMap<ClaimKey, Claim>,
     intake: &Intake,
@@ -57,7 +57,7 @@ fn claim_key(message: &Message, route: &BoundRoute) -> ClaimKey {
     }
 }
 
-/// Judges the intake at `place` of a batch.
+/// Judges the intake at position `place` of a batch.
 pub fn judge(
     working: &mut Working,
     intake: &Intake,
@@ -69,54 +69,56 @@ pub fn judge(
     if is_outdated(working, intake, now) {
         return all(Outcome::Outdated);
     }
-    let known = match known(working, intake, now) {
+    let known = match find_id_record(working, intake, now) {
         Ok(known) => known,
         Err(outcome) => return all(outcome),
     };
-    let meant = known.as_ref().and_then(|it| check_meaning(working, intake, place, now, delta, it));
-    if let Some(outcome) = meant {
+    let mismatch = known.as_ref().and_then(|known| check_content(working, intake, place, now, delta, known));
+    if let Some(outcome) = mismatch {
         return all(outcome);
     }
-    let ways: Vec<_> =
-        (0..intake.destinations.len()).map(|at| way(working, intake, at, now, delta)).collect();
-    // PIP-13: it is taken as a whole, or not at all.
-    if let Some(refusal) = ways.iter().find_map(Way::refusal) {
+    let plans: Vec<_> =
+        (0..intake.destinations.len()).map(|at| plan_destination(working, intake, at, now, delta)).collect();
+    // PIP-13: either all destinations accept the message, or none does.
+    if let Some(refusal) = plans.iter().find_map(Plan::refusal) {
         return all(refusal);
     }
     let rooms: Vec<_> = intake
         .destinations
         .iter()
-        .zip(&ways)
-        .map(|(route, way)| way.wants_room() && take_room(working, &route.queue))
+        .zip(&plans)
+        .map(|(route, plan)| plan.wants_room() && take_room(working, &route.queue))
         .collect();
-    // What was taken before is not refused now: who has it already knows nothing of another's full queue.
-    if let Some(refusal) = ordering::refuse(&ways, &rooms, now, working, delta) {
+    // A message that a destination accepted before is not refused now: that destination is independent of
+    // another's full queue.
+    if let Some(refusal) = ordering::refuse_unaccepted(&plans, &rooms, now, working, delta) {
         return refusal;
     }
-    let message = ways.iter().any(Way::is_new).then(|| working.number());
+    let message = plans.iter().any(Plan::is_new).then(|| working.next_number());
     message.into_iter().for_each(|number| delta.messages.push((number, place)));
-    let mut taking = Taking { intake, message, meant_for: None, now, ordered: Vec::new() };
-    let outcomes = ways.into_iter().zip(rooms).enumerate();
-    let outcomes =
-        outcomes.map(|(at, (way, has_room))| taking.go(at, way, has_room, working, delta)).collect();
-    let Taking { meant_for, ordered, .. } = taking;
+    let mut acceptance = Acceptance { intake, message, compared_for: None, now, ordered: Vec::new() };
+    let outcomes = plans.into_iter().zip(rooms).enumerate();
+    let outcomes = outcomes
+        .map(|(at, (plan, has_room))| acceptance.execute(at, plan, has_room, working, delta))
+        .collect();
+    let Acceptance { compared_for, ordered, .. } = acceptance;
     match (message, known) {
-        (Some(_), Some(known)) => lengthen_meaning(working, intake, known, meant_for, now, delta),
-        (Some(number), None) => give_meaning(working, intake, number, now, delta),
+        (Some(_), Some(known)) => extend_id_record(working, intake, known, compared_for, now, delta),
+        (Some(number), None) => create_id_record(working, intake, number, now, delta),
         (None, _) => {}
     }
     Settlement { message, outcomes, ordered }
 }
 
-/// REG-15: nothing is written by a permission that may have been taken back too long ago.
+/// REG-15: whether the permission of the message is too old to act on, because it may have been revoked.
 fn is_outdated(working: &Working, intake: &Intake, now: Timestamp) -> bool {
     let is_permitted_by = |version| version == intake.message.registry_version;
     now >= intake.good_until
         || intake.asks_registry() && !working.registry_version.is_some_and(is_permitted_by)
 }
 
-/// What is known of a message at a destination already; nothing if it is new there. CLM-4: of any number of racing
-/// messages, the first one judged wins and the rest follow it.
+/// The outcome at a destination with an existing claim; `None` if the message is new there. CLM-4: of racing
+/// messages with one id, the first one judged wins, and the others are its duplicates.
 fn check_claim(
     working: &Working,
     intake: &Intake,
@@ -141,7 +143,7 @@ fn check_claim(
             },
         }),
         Some(_) => Some(Outcome::Taken),
-        // A claim is over at its very end, so the wait that it was made to outlast is too long at its own.
+        // A claim has expired at its exact end. So a wait of exactly the slack is already too long.
         None => {
             (now.since(intake.message.received_at) >= bounds::CLAIM_KEEP_SLACK).then_some(Outcome::TooLate)
         }

@@ -1,4 +1,4 @@
-//! Telemetry records: what happened, told to the tenant it happened to (TEL-1).
+//! Telemetry records: facts about messages and configuration, for the tenant that they concern (TEL-1).
 
 pub mod lines;
 pub mod log_limiter;
@@ -21,7 +21,7 @@ use crate::refusal::{Refusal, Report, Skew, Subject};
 use crate::registry::{Key, Revocation, Route, Used, event_type_of};
 use crate::time::Timestamp;
 
-/// The types of records.
+/// All types of records.
 pub const TYPES: [&str; 19] = [
     "snavio.command.delivered",
     "snavio.command.invalid",
@@ -47,30 +47,25 @@ pub const TYPES: [&str; 19] = [
 /// One record of a tenant's telemetry.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
-    /// Whose it is.
     pub tenant: TenantName,
-    /// Its type, for example `snavio.command.invalid`.
+    /// The type of the record, for example `snavio.command.invalid`.
     pub kind: &'static str,
-    /// When it happened.
     pub at: Timestamp,
-    /// The service it is about, as a source of messages.
+    /// The service that the record is about, as a source of messages.
     pub source: Option<ServiceName>,
-    /// The rest of its members.
+    /// The members of the record that have no field here.
     pub body: Map<String, Value>,
 }
 
-/// A record as it is read back, with its number.
+/// A record as a store returns it, with its number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredRecord {
     /// Rises with every record of a tenant.
     pub number: Serial,
-    /// Its type.
     pub kind: String,
-    /// When it happened.
     pub at: Timestamp,
-    /// The service it is about.
     pub source: Option<String>,
-    /// The rest of its members.
+    /// The members of the record that have no field here.
     pub body: Map<String, Value>,
 }
 
@@ -81,7 +76,7 @@ fn members(value: Value) -> Map<String, Value> {
     }
 }
 
-/// The types of records about messages themselves (TEL-1).
+/// The types of records about messages (TEL-1).
 struct Kinds {
     delivered: &'static str,
     invalid: &'static str,
@@ -108,8 +103,8 @@ impl Kinds {
     }
 }
 
-/// What a message is named by in records: a command by its target too, an event by its type.
-fn named(
+/// The members that identify a message: target and command for a command, the type for an event.
+fn identity_members(
     kind: MessageKind,
     id: impl Serialize,
     target: impl Serialize,
@@ -121,9 +116,9 @@ fn named(
     })
 }
 
-/// The members of [`delivered_kind`], read off the message log.
+/// The members of a record of type [`delivered_kind`], from the message log.
 pub fn delivered(message: &Message, path: Path, settled_at: Timestamp) -> Map<String, Value> {
-    let mut body = about(&message.source, &message.subject());
+    let mut body = message_members(&message.source, &message.subject());
     body.extend(members(json!({
         "path": path.as_str(),
         "dispatch_latency_ms": settled_at.since(message.received_at).as_millis() as u64,
@@ -135,12 +130,12 @@ pub fn delivered(message: &Message, path: Path, settled_at: Timestamp) -> Map<St
     body
 }
 
-/// The type of the record that [`delivered`] fills.
+/// The type of the record with the members of [`delivered`].
 pub fn delivered_kind(message: &Message) -> &'static str {
     Kinds::of(message.kind()).delivered
 }
 
-/// The record of a refused message; none for refusals that are not the message's (PIP-14).
+/// The record of a refused message; `None` for refusals that are not reported (PIP-14).
 pub fn refused(source: &ServiceName, subject: &Subject, refusal: &Refusal, at: Timestamp) -> Option<Record> {
     let kinds = Kinds::of(subject.kind);
     let kind = match refusal.reason.contract().report {
@@ -148,7 +143,7 @@ pub fn refused(source: &ServiceName, subject: &Subject, refusal: &Refusal, at: T
         Report::Failed => kinds.failed,
         Report::Nothing => return None,
     };
-    let mut body = about(source, subject);
+    let mut body = message_members(source, subject);
     body.insert("reason".into(), refusal.reason.code().into());
     if let Some(after) = refusal.retry_after {
         body.insert("retry_after_ms".into(), json!(after.as_millis() as u64));
@@ -166,16 +161,16 @@ pub fn duplicate(
     dedupe_mode: &str,
     at: Timestamp,
 ) -> Option<Record> {
-    let mut body = about(source, subject);
+    let mut body = message_members(source, subject);
     body.insert("dedupe_mode".into(), dedupe_mode.into());
     record(source, Kinds::of(subject.kind).duplicate, at, body)
 }
 
-/// The record of an id that means two things, for whom it was meant (CLM-8).
+/// The record of a conflict, for the tenant that must resolve it (CLM-8).
 pub fn conflict(conflict: &Conflict) -> Record {
     let event_type = event_type_of(&conflict.destination);
     let kind = if event_type.is_some() { MessageKind::Event } else { MessageKind::Command };
-    let mut body = named(kind, &conflict.event_id, Value::Null, event_type);
+    let mut body = identity_members(kind, &conflict.event_id, Value::Null, event_type);
     body.extend(members(json!({
         "source": conflict.source,
         "destination": &*conflict.destination,
@@ -188,7 +183,7 @@ pub fn conflict(conflict: &Conflict) -> Record {
     Record { tenant, kind: "snavio.claim.conflict", at: conflict.flagged_at, source, body }
 }
 
-/// The record of a report under a lease that was over, for the target's tenant, with the present lease and status (CLM-7).
+/// The record of a late report, for the target's tenant, with the current lease and status (CLM-7).
 pub fn fenced(
     key: &ClaimKey,
     source: &ServiceName,
@@ -210,34 +205,32 @@ pub fn fenced(
     Some(Record { tenant: owner, kind: "snavio.claim.fenced", at, source: Some(source.clone()), body })
 }
 
-/// The record that what an id said was destroyed, for whoever was sent it (CLM-18).
+/// The record of an erasure, for the recipient of the erased message (CLM-18).
 pub fn erased(id: &IdKey, destination: &str, at: Timestamp) -> Option<Record> {
-    let owner = destination.split('/').next().and_then(|it| TenantName::new(it).ok())?;
+    let owner = destination.split('/').next().and_then(|tenant| TenantName::new(tenant).ok())?;
     let event_type = event_type_of(destination);
     let kind = if event_type.is_some() { MessageKind::Event } else { MessageKind::Command };
-    let mut body = named(kind, &id.id, Value::Null, event_type);
+    let mut body = identity_members(kind, &id.id, Value::Null, event_type);
     body.extend(members(json!({ "tenant": id.tenant, "destination": destination })));
     Some(Record { tenant: owner, kind: "snavio.claim.erased", at, source: None, body })
 }
 
-/// A message that was sent by a permission after that had been taken back.
+/// A message that was sent by a permission after its revocation.
 #[derive(Debug, Clone, Copy)]
 pub struct Late<'a> {
-    /// Its id.
     pub id: &'a MessageId,
-    /// What it belongs to.
     pub correlation: &'a CorrelationId,
-    /// What it was sent by.
+    /// The permission that the message used.
     pub used: Used<'a>,
-    /// How many more there were that are not told of one by one.
+    /// The count of further such messages without a record of their own.
     pub more: usize,
 }
 
-/// The record of such a message, for whom the revocation concerns (REG-17).
+/// The record of such a message, for the tenant that the revocation concerns (REG-17).
 pub fn executed_after_revoked(revocation: &Revocation, late: &Late<'_>, at: Timestamp) -> Option<Record> {
     let tenant = revocation.told_to(late.used);
     let Late { id, correlation, used: late, more } = *late;
-    let mut body = named(late.kind, id, late.target, late.name);
+    let mut body = identity_members(late.kind, id, late.target, late.name);
     body.extend(members(json!({
         "source": late.source,
         "correlation_id": correlation.as_str(),
@@ -253,7 +246,7 @@ pub fn executed_after_revoked(revocation: &Revocation, late: &Late<'_>, at: Time
     Some(Record { tenant, kind: "snavio.command.executed_after_acl_revoked", at, source, body })
 }
 
-/// What an accepted message's clock tells: a warning near the limit, and a sample of about one in a hundred.
+/// The record of an accepted message's skew: a warning near the limit, otherwise a sample of about 1 %.
 pub fn skew(message: &Message, sent_at: Timestamp, window: Duration) -> Option<Record> {
     let skew = Skew { sent_at, received_at: message.received_at };
     let distance = skew.received_at.skew(skew.sent_at).as_millis() as u64;
@@ -265,12 +258,12 @@ pub fn skew(message: &Message, sent_at: Timestamp, window: Duration) -> Option<R
     } else {
         return None;
     };
-    let mut body = about(&message.source, &message.subject());
+    let mut body = message_members(&message.source, &message.subject());
     body.extend(skew_members(skew));
     record(&message.source, kind, message.received_at, body)
 }
 
-/// The type of the record that [`dropped`] makes.
+/// The type of the record of [`dropped`].
 pub const DROPPED: &str = "snavio.telemetry.dropped";
 
 /// The record that unread telemetry of a tenant was dropped.
@@ -285,7 +278,7 @@ pub fn dropped(tenant: TenantName, count: u64, reason: &str, oldest: Timestamp, 
     Record { tenant, kind: DROPPED, at, source: None, body }
 }
 
-/// The record that a tenant's entries are not in the snapshots of the registry (REG-22).
+/// The record that the snapshots of the registry omit a tenant's entries (REG-22).
 pub fn left_out(tenant: TenantName, why: &str, at: Timestamp) -> Record {
     let body = members(json!({ "tenant": tenant, "reason": why }));
     Record { tenant, kind: "snavio.snapshot.left_out", at, source: None, body }
@@ -293,7 +286,7 @@ pub fn left_out(tenant: TenantName, why: &str, at: Timestamp) -> Record {
 
 /// The record that a delivery became a dead letter, for the sender of its message.
 pub fn dead_lettered(message: &Message, letter: &DeadLetter) -> Record {
-    let mut body = about(&message.source, &message.subject());
+    let mut body = message_members(&message.source, &message.subject());
     body.extend(members(json!({
         "reason": "delivery-failure",
         "dead_letter_reason": letter.reason.as_str(),
@@ -311,12 +304,12 @@ pub fn dead_lettered(message: &Message, letter: &DeadLetter) -> Record {
 
 /// The record that a message was accepted under a key that is not its sender's current one (REG-12).
 pub fn legacy_key_used(message: &Message) -> Option<Record> {
-    let mut body = about(&message.source, &message.subject());
+    let mut body = message_members(&message.source, &message.subject());
     body.insert("version_id".into(), message.key_text().into());
     record(&message.source, "snavio.secret.legacy_key_used", message.received_at, body)
 }
 
-/// The record that a key ends soon, and its owner does not seem to know (REG-12).
+/// The record that a key ends soon and its owner seems unaware of the new one (REG-12).
 pub fn key_expiry_imminent(key: &Key, at: Timestamp) -> Option<Record> {
     let body = members(json!({
         "source": key.service,
@@ -326,7 +319,7 @@ pub fn key_expiry_imminent(key: &Key, at: Timestamp) -> Option<Record> {
     record(&key.service, "snavio.secret.key_expiry_imminent", at, body)
 }
 
-/// The record that nothing is pushed any more by a route, for whom it is (DLV-1).
+/// The record that the gateway stopped pushing by a route, for the target's tenant (DLV-1).
 pub fn push_disabled(route: &Route, why: &str, at: Timestamp) -> Option<Record> {
     let body = members(json!({
         "target": route.target,
@@ -339,7 +332,7 @@ pub fn push_disabled(route: &Route, why: &str, at: Timestamp) -> Option<Record> 
 }
 
 impl Record {
-    /// With when the owner of a key last asked for its configuration, if ever.
+    /// Adds the time at which the owner of the key last polled its configuration, if ever.
     #[must_use]
     pub fn with_last_poll(mut self, polled_at: Option<Timestamp>) -> Self {
         let text = polled_at.map(|at| at.to_string().into());
@@ -348,14 +341,14 @@ impl Record {
     }
 }
 
-/// Whether a message's clock is sampled: about one in a hundred, chosen by the id so that every node chooses the same.
-pub fn is_sampled(id: &MessageId) -> bool {
+/// Selects about one message in a hundred. The id decides, so that every node selects the same ones.
+fn is_sampled(id: &MessageId) -> bool {
     let sum = id.as_str().bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(byte)));
     sum.is_multiple_of(100)
 }
 
-fn about(source: &ServiceName, subject: &Subject) -> Map<String, Value> {
-    let mut body = named(subject.kind, &subject.id, &subject.target, &subject.name);
+fn message_members(source: &ServiceName, subject: &Subject) -> Map<String, Value> {
+    let mut body = identity_members(subject.kind, &subject.id, &subject.target, &subject.name);
     body.extend(members(json!({
         "source": source,
         "correlation_id": subject.correlation.as_ref().map(CorrelationId::as_str),

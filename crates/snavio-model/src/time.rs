@@ -1,4 +1,4 @@
-//! Points in time, and the one trait through which anything learns what time it is.
+//! Points in time, and the one trait that supplies the current time.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Timestamp(pub i64);
 
-/// A moment that people write and read, as RFC 3339 text.
+/// Serializes an optional time as RFC 3339 text, for documents that people write and read.
 pub mod text {
     use serde::{Deserialize, Deserializer, Serializer};
 
     use super::Timestamp;
 
-    /// Writes it as text.
+    /// Writes the time as text.
     pub fn serialize<S: Serializer>(at: &Option<Timestamp>, to: S) -> Result<S::Ok, S::Error> {
         match at {
             Some(at) => to.collect_str(at),
@@ -26,7 +26,7 @@ pub mod text {
         }
     }
 
-    /// Reads it from text.
+    /// Reads the time from text.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
         let Some(text) = Option::<String>::deserialize(from)? else { return Ok(None) };
         let unfit =
@@ -35,13 +35,14 @@ pub mod text {
     }
 }
 
-/// Tells the time. Only the server's machine module asks for it; tests give a point in time.
+/// Supplies the current time. Only the server's machine module implements it with a real clock; tests use a
+/// fixed time.
 pub trait Clock: Send + Sync {
-    /// Now, never earlier than an earlier answer.
+    /// The current time, never earlier than a previous answer.
     fn now(&self) -> Timestamp;
 }
 
-/// A clock that stands still.
+/// A clock that stands still, for tests.
 impl Clock for Timestamp {
     fn now(&self) -> Timestamp {
         *self
@@ -49,7 +50,8 @@ impl Clock for Timestamp {
 }
 
 impl Timestamp {
-    /// Reads RFC 3339 as MSG-1 wants it: with `T`, an offset and at most nine fractional digits, no leap second.
+    /// Reads RFC 3339 in the form of MSG-1: with `T`, an offset and at most nine fractional digits, without
+    /// leap seconds.
     pub fn parse(text: &str) -> Option<Self> {
         let (date_time, offset) = split_offset(text)?;
         let bytes = date_time.as_bytes();
@@ -81,22 +83,22 @@ impl Timestamp {
         Some(Self((i64::from(days) * 86_400 + of_day - offset) * 1000 + millis))
     }
 
-    /// The moment `later` after this one.
+    /// The time `later` after this one.
     pub fn plus(self, later: Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(later.as_millis()).unwrap_or(i64::MAX)))
     }
 
-    /// The moment `earlier` before this one.
+    /// The time `earlier` before this one.
     pub fn minus(self, earlier: Duration) -> Self {
         Self(self.0.saturating_sub(i64::try_from(earlier.as_millis()).unwrap_or(i64::MAX)))
     }
 
-    /// How long after `earlier` this is; zero when it is not.
+    /// The duration since `earlier`; zero if `earlier` is not before this time.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
-    /// How far apart the two are, whichever comes first.
+    /// The absolute difference of the two times.
     pub fn skew(self, other: Self) -> Duration {
         Duration::from_millis(self.0.abs_diff(other.0))
     }
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timestamp_prints_what_it_parses() {
+    fn printed_timestamp_parses_to_itself() {
         let at = Timestamp(1_794_731_400_120);
         assert_eq!(at.to_string(), "2026-11-15T08:30:00.120Z");
         assert_eq!(Timestamp::parse(&at.to_string()), Some(at));

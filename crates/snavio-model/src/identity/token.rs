@@ -1,5 +1,5 @@
-//! Access tokens: JWTs under the platform's key (REG-7). Algorithm, issuer and audience are pinned: a token is
-//! right only if it begins with the one header this platform writes.
+//! Access tokens: JWTs under the platform key (REG-7). Algorithm, issuer and audience are fixed: a valid
+//! token begins with the one header that this platform writes.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -14,7 +14,7 @@ const HEADER: &str = r#"{"alg":"HS256","typ":"JWT"}"#;
 const ISSUER: &str = "snavio";
 const AUDIENCE: &str = "snavio";
 
-/// A key for keyed hashes and tokens.
+/// A key for tokens and keyed hashes.
 #[derive(Clone)]
 pub struct TokenKey(Hmac<Sha256>);
 
@@ -24,7 +24,7 @@ impl TokenKey {
         Self(Hmac::new_from_slice(secret).expect("HMAC takes keys of any length"))
     }
 
-    /// The keyed hash of some parts, each told apart from its neighbours.
+    /// The keyed hash of several parts. Length prefixes keep the boundaries of the parts distinct.
     pub fn digest(&self, parts: &[&[u8]]) -> [u8; 32] {
         let mut mac = self.0.clone();
         for part in parts {
@@ -35,16 +35,16 @@ impl TokenKey {
     }
 }
 
-/// What a token says.
+/// The claims of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenClaims {
-    /// The client it was issued to; for a workload its issuer and its name there, with a space between.
+    /// The id of the client. For a workload: its issuer and its subject, separated by a space.
     pub sub: String,
-    /// The service that the client or workload speaks for.
+    /// The service that the client or workload acts for.
     pub service: ServiceName,
-    /// When it was issued, in seconds since 1970.
+    /// Time of issue, in seconds since 1970.
     pub iat: i64,
-    /// When it ends, in seconds since 1970.
+    /// Time of expiry, in seconds since 1970.
     pub exp: i64,
 }
 
@@ -56,7 +56,7 @@ struct Payload {
     claims: TokenClaims,
 }
 
-/// Signs a token.
+/// Issues a token with these claims, signed with `key`.
 pub fn issue(key: &TokenKey, claims: &TokenClaims) -> String {
     let payload = Payload { iss: ISSUER.into(), aud: AUDIENCE.into(), claims: claims.clone() };
     let payload = serde_json::to_vec(&payload).unwrap_or_default();
@@ -66,27 +66,27 @@ pub fn issue(key: &TokenKey, claims: &TokenClaims) -> String {
     format!("{text}.{}", URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes()))
 }
 
-/// Why a token is not taken.
+/// The reason that a token is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenFault {
     /// This platform did not issue it.
     #[error("token is not one of ours")]
     Forged,
-    /// It was right once.
+    /// It was valid and has expired.
     #[error("token has ended")]
     Ended,
 }
 
-/// What a token says, if it is right and has not ended. Comparison is constant-time.
+/// Returns the claims of a token that is authentic and has not expired. Compares in constant time.
 pub fn verify(key: &TokenKey, token: &str, now: Timestamp) -> Result<TokenClaims, TokenFault> {
-    let claims = authentic(key, token).ok_or(TokenFault::Forged)?;
+    let claims = read_authentic(key, token).ok_or(TokenFault::Forged)?;
     if now.0 >= claims.exp.saturating_mul(1000) {
         return Err(TokenFault::Ended);
     }
     Ok(claims)
 }
 
-fn authentic(key: &TokenKey, token: &str) -> Option<TokenClaims> {
+fn read_authentic(key: &TokenKey, token: &str) -> Option<TokenClaims> {
     let (text, signature) = token.rsplit_once('.')?;
     let (header, payload) = text.split_once('.')?;
     if header != URL_SAFE_NO_PAD.encode(HEADER) {
@@ -110,7 +110,7 @@ mod tests {
 
     /// REG-7
     #[test]
-    fn a_token_holds_until_it_ends_and_only_under_its_own_key() {
+    fn token_is_valid_until_expiry_under_its_own_key() {
         let key = TokenKey::new(b"one");
         let token = issue(&key, &claims());
         assert_eq!(verify(&key, &token, Timestamp(1_599_999)), Ok(claims()));
@@ -120,7 +120,7 @@ mod tests {
 
     /// REG-7
     #[test]
-    fn another_algorithm_or_a_changed_part_is_no_token() {
+    fn changed_token_or_other_algorithm_is_refused() {
         let key = TokenKey::new(b"one");
         let token = issue(&key, &claims());
         let parts: Vec<_> = token.split('.').collect();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_told_apart() {
+    fn digest_parts_keep_their_boundaries() {
         let key = TokenKey::new(b"one");
         assert_ne!(key.digest(&[b"ab", b"c"]), key.digest(&[b"a", b"bc"]));
     }

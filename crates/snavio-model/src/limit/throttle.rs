@@ -1,6 +1,8 @@
-//! Throttled failures: a caller that failed too often within a window is told to wait until its end (PIP-1).
+//! Throttles callers with many failures: after too many in a window, a caller must wait until its end
+//! (PIP-1).
 //!
-//! Only failures are counted, after verification: a right attempt passes, however often the caller was wrong.
+//! Only failures are counted, after verification. A correct attempt passes, however often the caller failed
+//! before.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,10 +11,10 @@ use std::time::Duration;
 use crate::bounds;
 use crate::time::Timestamp;
 
-/// How often a full table is searched for callers to forget.
+/// Shortest time between two searches of a full table for expired windows.
 const SWEEPING: Duration = Duration::from_secs(1);
 
-/// Failures by caller. Bounded: callers past the limit share one count.
+/// Failure counts by caller. Callers past the limit share one count.
 #[derive(Debug)]
 pub struct Throttle<K> {
     failures_max: u32,
@@ -32,7 +34,7 @@ struct Failures {
 impl Failures {
     const NONE: Self = Self { count: 0, since: Timestamp(i64::MIN) };
 
-    fn is_over(&self, window: Duration, now: Timestamp) -> bool {
+    fn has_expired(&self, window: Duration, now: Timestamp) -> bool {
         now.since(self.since) >= window
     }
 }
@@ -44,24 +46,26 @@ impl<K: Hash + Eq> Default for Throttle<K> {
 }
 
 impl<K: Hash + Eq> Throttle<K> {
-    /// At most this many failures in a window, of this many callers.
+    /// Allows this many failures in a window, for this many callers.
     pub fn new(failures_max: u32, window: Duration, callers_max: usize) -> Self {
         let (callers, others) = (HashMap::new(), Failures::NONE);
         Self { failures_max, window, callers_max, callers, others, swept_at: Timestamp(i64::MIN) }
     }
 
-    /// Whether there were too many failures, and for how long further ones have to wait.
+    /// Returns the remaining wait, if the caller has failed too often.
     pub fn check(&self, caller: &K, now: Timestamp) -> Result<(), Duration> {
         let shared = (self.callers.len() >= self.callers_max).then_some(&self.others);
         match self.callers.get(caller).or(shared) {
-            Some(failures) if !failures.is_over(self.window, now) && failures.count >= self.failures_max => {
+            Some(failures)
+                if !failures.has_expired(self.window, now) && failures.count >= self.failures_max =>
+            {
                 Err(self.window - now.since(failures.since))
             }
             _ => Ok(()),
         }
     }
 
-    /// Counts a failure. When there were too many before it, says how long to wait.
+    /// Counts a failure. Returns the remaining wait, if the caller had failed too often before.
     pub fn fail(&mut self, caller: K, now: Timestamp) -> Result<(), Duration> {
         let window = self.window;
         self.sweep(now);
@@ -70,7 +74,7 @@ impl<K: Hash + Eq> Throttle<K> {
         } else {
             &mut self.others
         };
-        if failures.is_over(window, now) {
+        if failures.has_expired(window, now) {
             *failures = Failures { count: 0, since: now };
         }
         if failures.count >= self.failures_max {
@@ -80,11 +84,11 @@ impl<K: Hash + Eq> Throttle<K> {
         Ok(())
     }
 
-    /// Forgets those whose window is over, when there is no room left, and not for every failure anew.
+    /// Forgets callers with an expired window, if the table is full, and not at every failure.
     fn sweep(&mut self, now: Timestamp) {
         if self.callers.len() >= self.callers_max && now.since(self.swept_at) >= SWEEPING {
             let window = self.window;
-            self.callers.retain(|_, failures| !failures.is_over(window, now));
+            self.callers.retain(|_, failures| !failures.has_expired(window, now));
             self.swept_at = now;
         }
     }
@@ -102,7 +106,7 @@ mod tests {
 
     /// PIP-1
     #[test]
-    fn too_many_failures_are_refused_until_the_window_is_over() {
+    fn too_many_failures_are_refused_until_the_window_ends() {
         let mut throttle = Throttle::new(3, WINDOW, 10);
         let wait = |seconds| Err(Duration::from_secs(seconds));
         for (second, who, expected) in [
@@ -124,12 +128,12 @@ mod tests {
 
     /// PIP-1
     #[test]
-    fn callers_past_the_limit_share_a_count_and_take_no_room() {
+    fn callers_past_the_limit_share_a_count() {
         let mut throttle = Throttle::new(3, WINDOW, 100);
         let refused = (0..10_000).filter(|caller| throttle.fail(*caller, at(1)).is_err()).count();
         assert_eq!(refused, 10_000 - 100 - 3);
         assert_eq!(throttle.callers.len(), 100);
-        assert!(throttle.fail(5, at(2)).is_ok(), "who is known has a count of its own");
+        assert!(throttle.fail(5, at(2)).is_ok(), "a counted caller keeps its own count");
         assert!(throttle.fail(20_000, at(61)).is_ok(), "a window later there is room again");
         assert!(throttle.callers.len() <= 100);
     }

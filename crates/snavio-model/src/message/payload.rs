@@ -1,4 +1,5 @@
-//! A payload: the bytes that are delivered and the form that is hashed, from one reading.
+//! A payload: the bytes that are delivered and the canonical form that is hashed, from one pass over the
+//! text.
 
 use sha2::{Digest as _, Sha256};
 
@@ -12,7 +13,7 @@ pub struct Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
-    /// Reads a text that is one payload and nothing else.
+    /// Reads a text that is exactly one payload.
     pub fn parse(text: &'a [u8]) -> Result<Self, Fault> {
         let mut reader = Reader::new(text)?;
         let payload = Self::read(&mut reader)?;
@@ -20,15 +21,15 @@ impl<'a> Payload<'a> {
         Ok(payload)
     }
 
-    /// Reads the value that comes next.
+    /// Reads the next value.
     pub fn read(reader: &mut Reader<'a>) -> Result<Self, Fault> {
-        // In most messages the payload is the rest, and the canonical form is no longer than what was sent.
+        // In most messages the payload is the rest, and its canonical form is not longer than the text.
         let mut canonical = Vec::with_capacity(reader.bytes_left());
         let raw = reader.canonical(&mut canonical)?;
         Ok(Self { raw, canonical })
     }
 
-    /// The bytes as they came, without white space around them. Deliveries carry these.
+    /// The bytes as received, without surrounding white space. Deliveries carry these.
     pub fn raw(&self) -> &'a [u8] {
         self.raw
     }
@@ -38,7 +39,7 @@ impl<'a> Payload<'a> {
         &self.canonical
     }
 
-    /// The hash of the canonical form, which signatures cover. Computed anew on every call.
+    /// The hash of the canonical form, which signatures cover. Every call computes it again.
     pub fn sha256(&self) -> [u8; 32] {
         Sha256::digest(&self.canonical).into()
     }
@@ -50,7 +51,7 @@ mod tests {
 
     /// MSG-8, MSG-10
     #[test]
-    fn a_payload_keeps_its_bytes_and_its_canonical_form() {
+    fn payload_keeps_raw_and_canonical_form() {
         let payload = Payload::parse(b" {\"b\": 1.0, \"a\": \"\\u0041\"}\n").unwrap();
         assert_eq!(payload.raw(), b"{\"b\": 1.0, \"a\": \"\\u0041\"}");
         assert_eq!(payload.canonical(), br#"{"a":"A","b":1}"#);

@@ -1,27 +1,26 @@
-//! What ties a message to its journey: the correlation id and the W3C trace context (MSG-11).
+//! The ids that follow a message: the correlation id and the W3C trace context (MSG-11).
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::bounds::CORRELATION_ID_BYTES_MAX;
 
-/// Ties the messages of one journey together. Chosen by the producer, so worth nothing as evidence.
+/// Links the messages of one flow. The producer chooses it, so it has no value as evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CorrelationId(Arc<str>);
 
 impl CorrelationId {
-    /// Takes 1 to 128 printable ASCII characters.
+    /// Accepts 1 to 128 printable ASCII characters.
     pub fn new(text: &str) -> Option<Self> {
         let printable = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
         (printable && (1..=CORRELATION_ID_BYTES_MAX).contains(&text.len())).then(|| Self(text.into()))
     }
 
-    /// A new one for a message that came without.
+    /// A new id for a message without one.
     pub fn from_random(bytes: [u8; 16]) -> Self {
         Self((&*hex::Buffer::<16>::new().format(&bytes)).into())
     }
 
-    /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -33,14 +32,14 @@ impl fmt::Display for CorrelationId {
     }
 }
 
-/// A place in a trace: `00-<trace>-<span>-<flags>`.
+/// A position in a trace: `00-<trace>-<span>-<flags>`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Traceparent(Arc<str>);
 
 const TEXT_BYTES: usize = 55;
 
 impl Traceparent {
-    /// Reads version 00. Whatever else the header holds is none: the specification says to begin a new trace.
+    /// Reads version 00. Any other header counts as absent: the specification requires a new trace then.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('-');
         let mut part = |digits| parts.next().filter(|part| is_hex(part, digits));
@@ -50,7 +49,7 @@ impl Traceparent {
         (whole && !is_zero(trace) && !is_zero(span)).then(|| Self(text.into()))
     }
 
-    /// A new trace for a message that came without, marked as sampled: the gateway records every message.
+    /// A new trace for a message without one, marked as sampled, because the gateway records every message.
     pub fn from_random(bytes: [u8; 24]) -> Self {
         let (trace, span) = bytes.split_at(16);
         let mut text = String::with_capacity(TEXT_BYTES);
@@ -60,7 +59,6 @@ impl Traceparent {
         Self(text.into())
     }
 
-    /// The whole as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -72,17 +70,16 @@ impl fmt::Display for Traceparent {
     }
 }
 
-/// The two ids that every word about a message repeats.
+/// The two ids that every record about a message repeats.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Journey {
-    /// As the producer, or chance, named it.
+    /// The producer's id, or a random one.
     pub correlation: CorrelationId,
-    /// Its place in a trace.
     pub traceparent: Traceparent,
 }
 
 impl Journey {
-    /// With the ids that are known, and new ones for those that are not.
+    /// Uses the given ids, and new ones for the missing.
     pub fn begin(
         correlation: Option<CorrelationId>,
         traceparent: Option<Traceparent>,
@@ -106,7 +103,7 @@ fn is_zero(hex: &str) -> bool {
     hex.bytes().all(|digit| digit == b'0')
 }
 
-/// The bytes as hex. All zeros mean "none" in a trace context, and chance may draw even them.
+/// The bytes as hex. All zeros mean `none` in a trace context, so random zeros are replaced.
 fn not_zero(random: &[u8]) -> String {
     let hex = hex::encode(random);
     if is_zero(&hex) { hex::encode(vec![1; random.len()]) } else { hex }
@@ -118,8 +115,8 @@ mod tests {
 
     /// MSG-11
     #[test]
-    fn a_correlation_id_is_printable_and_short() {
-        for (text, taken) in [
+    fn correlation_id_is_printable_and_short() {
+        for (text, is_valid) in [
             ("c-1", true),
             ("order 7 / \"x\"", true),
             (" a", true),
@@ -131,7 +128,7 @@ mod tests {
             ("a\u{7f}", false),
             ("é", false),
         ] {
-            assert_eq!(CorrelationId::new(text).is_some(), taken, "{text:?}");
+            assert_eq!(CorrelationId::new(text).is_some(), is_valid, "{text:?}");
         }
         let made = CorrelationId::from_random([0xab; 16]);
         assert_eq!(CorrelationId::new(made.as_str()), Some(made));
@@ -139,7 +136,7 @@ mod tests {
 
     /// MSG-11
     #[test]
-    fn a_traceparent_is_version_00_in_lower_case_and_not_zero() {
+    fn traceparent_is_nonzero_version_00_in_lower_case() {
         let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let parsed = Traceparent::parse(good).unwrap();
         assert_eq!(parsed.to_string(), good);
@@ -162,7 +159,7 @@ mod tests {
 
     /// MSG-11
     #[test]
-    fn a_generated_traceparent_is_a_valid_one_whatever_chance_draws() {
+    fn generated_traceparent_is_valid_for_any_random_bytes() {
         for bytes in [[0; 24], [7; 24], [0xff; 24]] {
             let made = Traceparent::from_random(bytes);
             assert_eq!(Traceparent::parse(made.as_str()), Some(made));

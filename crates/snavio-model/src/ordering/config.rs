@@ -1,4 +1,4 @@
-//! How a route orders its messages, as it is registered and as it is used.
+//! How a route orders its messages: the registered settings and the rules that follow from them.
 
 use std::time::Duration;
 
@@ -8,89 +8,92 @@ use crate::bounds;
 use crate::json::Pointer;
 use crate::name::{CommandName, QueueName};
 
-/// How the messages of a route are ordered.
+/// How a route orders its messages (ORD-1). The platform's setting applies to members that the route leaves
+/// out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Order {
-    /// Whether they are; as the platform has it when not said.
+    /// Whether the route orders its messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// Where in the payload the entity is named; without it by the CloudEvents extension `partitionkey`.
+    /// Pointer to the entity in the payload. Without it, the entity is the CloudEvents extension
+    /// `partitionkey`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entity: Option<Pointer>,
-    /// Where in the payload the number is; without it in the CloudEvents extension `sequence`.
+    /// Pointer to the sequence number in the payload. Without it, the number is the CloudEvents extension
+    /// `sequence`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<Pointer>,
-    /// Whether a message without a number takes its timestamp in milliseconds as one.
+    /// Whether a message without a number is numbered by its timestamp in milliseconds.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub timestamp_as_number: bool,
-    /// What is done with a message that is not in order; as the platform has it when not said.
+    /// The treatment of a message that is late or ahead of a gap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
-    /// How long an entity is remembered after it last went on; as the platform has it when not said.
+    /// Time for which the gateway keeps the state of an entity after its last advance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<u32>,
-    /// Routes of one target that name the same scope count together: the messages of an entity are often of several
-    /// types. A route without one counts alone.
+    /// Routes of one target that name the same scope count together, because the messages of an entity often
+    /// have several types. A route without a scope counts alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<QueueName>,
-    /// Types after which an entity is closed.
+    /// Message types that close an entity.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub completion: Vec<CommandName>,
-    /// How long a message waits for those before it, in the mode `reorder`.
+    /// Time for which a message waits for a gap to fill, in the mode `reorder`.
     #[serde(default = "wait_default")]
     pub wait_seconds: u32,
-    /// How many messages of an entity wait at most, in the mode `reorder`.
+    /// Most messages of one entity that wait, in the mode `reorder`.
     #[serde(default = "waiting_default")]
     pub waiting_max: u32,
-    /// What becomes of an entity's later messages when one fails for good.
+    /// The treatment of an entity's later messages after one fails for good.
     #[serde(default)]
     pub on_failure: OnFailure,
 }
 
-/// What is done with a message that is not in order (ORD-3).
+/// The treatment of a message that is late or ahead of a gap (ORD-3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Mode {
-    /// A late one is processed, warned of and counted.
+    /// A late message is delivered; the gateway warns and counts it.
     Lenient,
-    /// A late one is recorded and not delivered.
+    /// A late message is recorded and not delivered.
     Skip,
-    /// A late one is refused.
+    /// A late message is refused.
     Strict,
-    /// One ahead of a gap waits for a while; a late one is refused.
+    /// A message ahead of a gap waits for a limited time. A late message is refused.
     Reorder,
 }
 
 impl Mode {
-    /// Whether one message of an entity is handed out at a time, lowest first.
+    /// Whether only one delivery per ordering key is leased at a time, lowest number first.
     pub fn is_one_at_a_time(self) -> bool {
         matches!(self, Self::Strict | Self::Reorder)
     }
 }
 
-/// What becomes of an entity's later messages when one fails for good (ORD-7).
+/// The treatment of an entity's later messages after one fails for good (ORD-7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum OnFailure {
-    /// They go on.
+    /// Later messages are delivered.
     #[default]
     Continue,
-    /// They queue behind it, until it is mended or skipped.
+    /// Later messages are parked behind the failed one, until it is fixed or skipped.
     Park,
 }
 
-/// What holds for routes that do not say otherwise.
+/// The platform's settings for routes that leave them out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OrderDefaults {
-    /// `ENABLE_SEQUENCE_VALIDATION`: whether messages are ordered at all.
+    /// `ENABLE_SEQUENCE_VALIDATION`: whether routes order messages at all.
     pub enabled: bool,
-    /// `STRICT_ORDERING`: whether late ones are refused.
+    /// `STRICT_ORDERING`: whether late messages are refused.
     pub strict: bool,
-    /// `SEQUENCE_TTL_HOURS`: how long an entity is remembered.
+    /// `SEQUENCE_TTL_HOURS`: the time for which the state of an entity is kept.
     pub ttl: Duration,
 }
 
@@ -100,25 +103,23 @@ impl Default for OrderDefaults {
     }
 }
 
-/// How messages of an entity are judged, once all is said.
+/// The rules for the messages of an entity: a route's settings combined with the platform's defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rules {
-    /// What is done with one that is not in order.
     pub mode: Mode,
-    /// How long an entity is remembered after it last went on.
+    /// Time for which the state of an entity is kept after its last advance.
     #[serde(rename = "ttl_seconds", with = "seconds")]
     pub ttl: Duration,
-    /// How long a message waits for those before it.
+    /// Time for which a message waits for a gap to fill.
     #[serde(rename = "wait_seconds", with = "seconds")]
     pub wait: Duration,
-    /// How many messages of an entity wait at most.
+    /// Most messages of one entity that wait.
     pub waiting_max: usize,
-    /// What becomes of later messages when one fails for good.
     pub on_failure: OnFailure,
 }
 
-/// Durations as they are stored.
+/// Stores durations as whole seconds.
 mod seconds {
     use std::time::Duration;
 
@@ -141,13 +142,22 @@ fn waiting_default() -> u32 {
     64
 }
 
+fn from_seconds(seconds: u32) -> Duration {
+    Duration::from_secs(u64::from(seconds))
+}
+
+/// The problem of a setting that is not within 1 to `most`.
+fn range_problem(setting: &str, value: u32, most: u32) -> Option<String> {
+    (!(1..=most).contains(&value)).then(|| format!("order.{setting} is {value}, not 1 to {most}"))
+}
+
 impl Order {
-    /// By these pointers, with all else as the platform has it.
+    /// Settings with these pointers and otherwise the platform's defaults.
     pub fn by(entity: Pointer, number: Pointer) -> Self {
         Self { entity: Some(entity), number: Some(number), ..Self::by_extensions() }
     }
 
-    /// By the extensions of CloudEvents, with all else as the platform has it.
+    /// Settings with the CloudEvents extensions and otherwise the platform's defaults.
     pub fn by_extensions() -> Self {
         Self {
             enabled: None,
@@ -164,38 +174,35 @@ impl Order {
         }
     }
 
-    /// The rules that it comes to; none if messages are not ordered.
+    /// Combines the settings with the platform's defaults; `None` if the route does not order messages.
     pub fn rules(&self, defaults: &OrderDefaults) -> Option<Rules> {
         let mode = self.mode.unwrap_or(if defaults.strict { Mode::Strict } else { Mode::Lenient });
-        let seconds = |it: u32| Duration::from_secs(u64::from(it));
         self.enabled.unwrap_or(defaults.enabled).then(|| Rules {
             mode,
-            ttl: self.ttl_seconds.map_or(defaults.ttl, seconds),
-            wait: seconds(self.wait_seconds),
+            ttl: self.ttl_seconds.map_or(defaults.ttl, from_seconds),
+            wait: from_seconds(self.wait_seconds),
             waiting_max: usize::try_from(self.waiting_max).unwrap_or(usize::MAX),
             on_failure: self.on_failure,
         })
     }
 
-    /// Whether routes with these two may count together: they do not, or judge in one way.
+    /// Whether two routes with these settings may share a scope: their scopes differ, or their judgements
+    /// agree.
     pub fn counts_with(&self, other: &Self) -> bool {
-        let judged = |it: &Self| (it.enabled, it.mode, it.ttl_seconds, it.on_failure);
+        let judged = |order: &Self| (order.enabled, order.mode, order.ttl_seconds, order.on_failure);
         self.scope != other.scope || judged(self) == judged(other)
     }
 
-    /// Whether an entity is closed after a message of this type.
+    /// Whether a message of this type closes the entity.
     pub fn completes(&self, name: &CommandName) -> bool {
         self.completion.contains(name)
     }
 
-    /// What is wrong with it, if anything.
+    /// The first problem of the settings, if any.
     pub fn problem(&self) -> Option<String> {
-        let within = |what: &str, value: u32, most: u32| {
-            (!(1..=most).contains(&value)).then(|| format!("order.{what} is {value}, not 1 to {most}"))
-        };
         let ttl_max = u32::try_from(bounds::ORDER_TTL_MAX.as_secs()).unwrap_or(u32::MAX);
         let waiting_max = u32::try_from(bounds::ORDER_WAITING_MAX).unwrap_or(u32::MAX);
-        let is_long = |it: &Pointer| it.to_string().len() > bounds::POINTER_BYTES_MAX;
+        let is_long = |pointer: &Pointer| pointer.to_string().len() > bounds::POINTER_BYTES_MAX;
         if self.entity.iter().chain(&self.number).any(is_long) {
             return Some(format!("order: a pointer has at most {} bytes", bounds::POINTER_BYTES_MAX));
         }
@@ -209,13 +216,13 @@ impl Order {
         }
         let is_one_at_a_time = self.mode.is_some_and(Mode::is_one_at_a_time);
         if self.on_failure == OnFailure::Park && !is_one_at_a_time {
-            let why = "only there one message of an entity is handed out at a time";
-            // What the platform has where nothing is said is each node's own setting, and may change with every start.
-            let how = "and order.mode must say so, whatever the platform's default is";
-            return Some(format!("order.on_failure park is for the modes strict and reorder: {why}, {how}"));
+            let why = "only these lease one message of an entity at a time";
+            // Each node has its own default mode, which may change with every start.
+            let how = "and the route must set order.mode itself";
+            return Some(format!("order.on_failure park needs the mode strict or reorder: {why}, {how}"));
         }
-        let ttl = self.ttl_seconds.and_then(|it| within("ttl_seconds", it, ttl_max));
-        ttl.or_else(|| within("wait_seconds", self.wait_seconds, bounds::ORDER_WAIT_SECONDS_MAX))
-            .or_else(|| within("waiting_max", self.waiting_max, waiting_max))
+        let ttl = self.ttl_seconds.and_then(|seconds| range_problem("ttl_seconds", seconds, ttl_max));
+        ttl.or_else(|| range_problem("wait_seconds", self.wait_seconds, bounds::ORDER_WAIT_SECONDS_MAX))
+            .or_else(|| range_problem("waiting_max", self.waiting_max, waiting_max))
     }
 }

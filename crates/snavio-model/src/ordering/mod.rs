@@ -1,12 +1,13 @@
-//! Order per entity: which number a message has, and what that means for it (ORD-1 to ORD-5, ORD-7).
+//! Order per entity: the number of a message and the decision that follows from it (ORD-1 to ORD-5, ORD-7).
 //!
-//! A route says how its messages are ordered ([`Order`]); with the platform's defaults that becomes [`Rules`]. A message
-//! has a [`Position`] or none. [`judge`] takes the state of its entity, decides, and gives the state after it. The state is
-//! bounded ([`EntityState`]), whatever is sent.
+//! A route has ordering settings ([`Order`]); with the platform's defaults they become [`Rules`]. A message
+//! has a [`Position`] or none. [`judge`] takes the state of its entity, decides, and returns the new state.
+//! The state is bounded ([`EntityState`]), whatever producers send.
 //!
-//! Judging is one step with the claim (ORD-2): a store loads the state under the lock of its entity, judges, and writes the
-//! new state in the commit of the message. If the message is not written, for want of room or whatever else, its new state
-//! is not written either. A message that its claim knows is never judged but as [`Arrival::applied`].
+//! The judgement is one step with the claim (ORD-2): a store loads the state under the entity's lock, judges,
+//! and writes the new state in the commit of the message. If the store does not write the message, for lack
+//! of space or another reason, it does not write the new state either. A message with an existing claim is
+//! judged only as [`Arrival::applied`].
 
 mod config;
 mod gaps;

@@ -1,4 +1,4 @@
-//! Where a message stands at one destination, and the lane of its delivery there.
+//! The position of a message at one destination, and the ordering of its delivery there.
 
 use std::time::Duration;
 
@@ -13,38 +13,35 @@ use crate::name::QueueName;
 use crate::refusal::Refusal;
 use crate::registry::Route;
 
-/// Where a message stands at one destination, and by which rules it is judged there.
+/// The position of a message at one destination, and the rules for it there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// Its entity.
     pub key: EntityKey,
-    /// Its number.
     pub number: i64,
-    /// What the number counts.
     pub kind: NumberKind,
     /// Whether its type closes the entity.
     pub completes: bool,
-    /// The rules.
     pub rules: Rules,
 }
 
 impl Place {
-    /// Where a message stands at a route; nothing if it passes unordered. A number that is none is refused (ORD-1).
+    /// Finds the position of a message at a route; `None` if it passes unordered. Refuses an invalid number
+    /// (ORD-1).
     pub fn find(message: &Message, route: &Route, defaults: &OrderDefaults) -> Result<Option<Self>, Refusal> {
-        let marks = Marks::of(message, ordered(route, defaults).map(|it| it.0).into_iter());
+        let marks = Marks::of(message, ordered(route, defaults).map(|(order, _)| order).into_iter());
         Ok(match Self::by(&marks, message, route, defaults)? {
             Placed::At(place) => Some(place),
             Placed::Unordered | Placed::Unmarked | Placed::Unreadable => None,
         })
     }
 
-    /// Where a message stands at each of several routes: what it says of that is read once for all of them.
+    /// Finds the position of a message at each of several routes. It reads the message once for all of them.
     pub fn find_each<'r>(
         message: &Message,
         routes: impl Iterator<Item = &'r Route> + Clone,
         defaults: &OrderDefaults,
     ) -> Vec<Result<Placed, Refusal>> {
-        let marks = Marks::of(message, routes.clone().filter_map(|it| Some(ordered(it, defaults)?.0)));
+        let marks = Marks::of(message, routes.clone().filter_map(|route| Some(ordered(route, defaults)?.0)));
         routes.map(|route| Self::by(&marks, message, route, defaults)).collect()
     }
 
@@ -65,7 +62,7 @@ impl Place {
         }))
     }
 
-    /// The lane of its delivery, where one message of an entity is handed out at a time.
+    /// The ordering of the delivery, if only one delivery per ordering key is leased at a time.
     pub fn lane(&self, waits: bool) -> Option<Box<Lane>> {
         let Rules { mode, ttl, on_failure, .. } = self.rules;
         mode.is_one_at_a_time().then(|| {
@@ -80,14 +77,14 @@ impl Place {
     }
 }
 
-/// How a route orders its messages, if it does.
+/// The ordering settings and rules of a route that orders its messages.
 fn ordered<'r>(route: &'r Route, defaults: &OrderDefaults) -> Option<(&'r Order, Rules)> {
     let order = route.order.as_ref()?;
     Some((order, order.rules(defaults)?))
 }
 
-/// What decides which deliveries of a route are in one lane, where one message of an entity is handed out at a time: those that
-/// are there are beside those that come, and not before them, once it is another.
+/// The settings that determine the ordering keys of a route with one leased delivery per key. After they
+/// change, new deliveries do not queue behind the existing ones of the same entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lanes<'a> {
     scope: Option<&'a QueueName>,
@@ -95,7 +92,7 @@ pub struct Lanes<'a> {
 }
 
 impl<'a> Lanes<'a> {
-    /// The lanes of a route; nothing where its deliveries are in none.
+    /// The settings of a route; `None` if it leases deliveries without order.
     pub fn of(route: &'a Route, defaults: &OrderDefaults) -> Option<Self> {
         let (order, rules) = ordered(route, defaults)?;
         let is_one_at_a_time = rules.mode.is_one_at_a_time();
@@ -103,21 +100,22 @@ impl<'a> Lanes<'a> {
     }
 }
 
-/// Whether a message has a place at one destination.
+/// The result of a search for a message's position at one destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Placed {
-    /// Nobody orders it there.
+    /// The route does not order messages.
     Unordered,
-    /// The route orders, and the message has no entity or no number: it passes unordered (ORD-1).
+    /// The route orders messages, but this one has no entity or no number: it passes unordered (ORD-1).
     Unmarked,
-    /// It has this one.
+    /// The message has this position.
     At(Place),
-    /// What it says of its place cannot be one: at one of several destinations that is no fault of its producer's (PIP-13).
+    /// The message states an invalid entity or number. With several destinations this is not its producer's
+    /// fault (PIP-13).
     Unreadable,
 }
 
 impl Placed {
-    /// The place, if it has one.
+    /// The position, if there is one.
     pub fn place(&self) -> Option<&Place> {
         match self {
             Self::At(place) => Some(place),
@@ -132,33 +130,33 @@ impl From<Option<Place>> for Placed {
     }
 }
 
-/// Deliveries of one lane are handed out one at a time, lowest number first (ORD-3).
+/// The ordering of one delivery. Deliveries with the same key are leased one at a time, lowest number first
+/// (ORD-3).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lane {
-    /// Whose messages they are.
+    /// The ordering key.
     pub key: EntityKey,
-    /// The number of this one.
     pub number: i64,
-    /// What the number counts.
     pub kind: NumberKind,
-    /// Where later ones queue behind this one when it fails for good: how long their entity is remembered (ORD-7).
+    /// If later deliveries are parked when this one fails for good: the lifetime of the entity's state
+    /// (ORD-7).
     pub parks: Option<Duration>,
-    /// Whether it waits for those before it, and is not handed out.
+    /// Whether it waits for a gap to fill; consumers cannot lease it meanwhile.
     pub waits: bool,
 }
 
 impl Lane {
-    /// [`Lane::parks`] in whole seconds, as stores keep it.
+    /// [`Lane::parks`] in whole seconds, for stores.
     pub fn parks_seconds(&self) -> Option<i64> {
-        self.parks.map(|it| i64::try_from(it.as_secs()).unwrap_or(i64::MAX))
+        self.parks.map(|ttl| i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX))
     }
 
-    /// Takes back what [`Lane::parks_seconds`] gave.
+    /// Reads the value of [`Lane::parks_seconds`].
     pub fn stored_parks(seconds: Option<i64>) -> Option<Duration> {
-        seconds.map(|it| Duration::from_secs(it.unsigned_abs()))
+        seconds.map(|seconds| Duration::from_secs(seconds.unsigned_abs()))
     }
 
-    /// The rules by which its entity is parked, if it is.
+    /// The rules by which the entity is parked; `None` if its route does not park.
     pub fn parking_rules(&self) -> Option<Rules> {
         self.parks.map(|ttl| Rules {
             mode: Mode::Strict,
@@ -170,24 +168,22 @@ impl Lane {
     }
 }
 
-/// What a store keeps of an entity: its state, and the rules that it was last judged by.
+/// The stored record of an entity: its state, and the rules of the last judgement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EntityRecord {
-    /// The state.
     pub state: EntityState,
-    /// The rules.
     pub rules: Rules,
 }
 
 impl EntityRecord {
-    /// As one JSON text, for a store.
+    /// Serializes the record as JSON, for a store.
     pub fn to_text(&self) -> String {
-        // Its members are numbers, text and lists of them: there is nothing that JSON could not say.
+        // All members are numbers, texts and lists of them, so this cannot fail.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Takes back what [`EntityRecord::to_text`] gave; nothing of another text.
+    /// Reads the text of [`EntityRecord::to_text`]; `None` for any other text.
     pub fn stored(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }

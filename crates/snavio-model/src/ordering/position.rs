@@ -1,4 +1,4 @@
-//! Where a message stands in the order of its entity: read from its payload or its extensions, and never through a float.
+//! Reads the position of a message in its entity from the payload or the extensions, never through a float.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,29 +10,28 @@ use crate::message::Message;
 use crate::refusal::{Reason, Refusal};
 use crate::time::Timestamp;
 
-/// Where a message stands.
+/// Entity and number of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Position {
-    /// What is ordered: an order, a build, an account. A whole number is the same as its text.
+    /// The entity, for example an order, a build, an account. A whole number equals its text.
     pub entity: String,
-    /// Its number there, from zero.
+    /// The number within the entity, from zero.
     pub number: i64,
-    /// What kind of number it is.
     pub kind: NumberKind,
 }
 
-/// What a number counts. An entity has numbers of one kind.
+/// The unit of a number. All numbers of an entity are of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NumberKind {
-    /// The messages of the entity.
+    /// A count of the entity's messages.
     Sequence,
     /// Milliseconds since 1970.
     Time,
 }
 
 impl NumberKind {
-    /// The number in stores; never used for anything else.
+    /// The number in stores; it is never reused for another kind.
     pub fn number(self) -> i16 {
         match self {
             Self::Sequence => 0,
@@ -40,7 +39,7 @@ impl NumberKind {
         }
     }
 
-    /// Takes back what [`NumberKind::number`] gave.
+    /// Reads the value of [`NumberKind::number`].
     pub fn stored(number: i16) -> Option<Self> {
         match number {
             0 => Some(Self::Sequence),
@@ -50,15 +49,15 @@ impl NumberKind {
     }
 }
 
-/// What orders go by in one message: looked up for all of them in one pass over its payload and one over its metadata, since
-/// an event may have a thousand destinations that each look somewhere else (QUA-1).
+/// Values of a message at all pointers of several orderings. One pass over the payload and one over the
+/// metadata find them all, because an event may have a thousand destinations with different pointers (QUA-1).
 pub(super) struct Marks<'o, 'm> {
     message: &'m Message,
     payload: Result<Lookups<'o, 'm>, Fault>,
     extensions: Result<Extensions<'m>, Fault>,
 }
 
-/// The extensions of CloudEvents that messages are ordered by.
+/// The CloudEvents extensions that determine order.
 #[derive(Debug, Clone, Copy, Default)]
 struct Extensions<'m> {
     partition_key: Option<Found<'m>>,
@@ -67,7 +66,7 @@ struct Extensions<'m> {
 
 impl<'o, 'm> Marks<'o, 'm> {
     pub(super) fn of(message: &'m Message, orders: impl Iterator<Item = &'o Order> + Clone) -> Self {
-        let pointers = || orders.clone().flat_map(|it| [&it.entity, &it.number]);
+        let pointers = || orders.clone().flat_map(|order| [&order.entity, &order.number]);
         let by_extensions = pointers().any(Option::is_none);
         Self {
             message,
@@ -79,12 +78,12 @@ impl<'o, 'm> Marks<'o, 'm> {
 
 impl<'m> Extensions<'m> {
     fn of(message: &'m Message) -> Result<Self, Fault> {
-        let Some(metadata) = message.event.as_ref().and_then(|it| it.metadata.as_ref()) else {
+        let Some(metadata) = message.event.as_ref().and_then(|event| event.metadata.as_ref()) else {
             return Ok(Self::default());
         };
         let names = [PARTITION_KEY, SEQUENCE].map(kept::pointer);
         let found = Lookups::of(metadata.as_bytes(), names.iter().flatten())?;
-        let [partition_key, sequence] = names.each_ref().map(|it| found.at(it.as_ref()?));
+        let [partition_key, sequence] = names.each_ref().map(|name| found.at(name.as_ref()?));
         Ok(Self { partition_key, sequence })
     }
 }
@@ -93,13 +92,13 @@ const PARTITION_KEY: &str = "partitionkey";
 const SEQUENCE: &str = "sequence";
 
 impl Order {
-    /// Where a message stands; nothing if it passes unordered (ORD-1). A number that is none is refused.
+    /// The position of a message; `None` if it passes unordered. Refuses an invalid number (ORD-1).
     pub(super) fn position(&self, marks: &Marks<'_, '_>) -> Result<Option<Position>, Refusal> {
         let message = marks.message;
         let Some(entity) = self.entity_in(marks)? else { return Ok(None) };
-        let numbered = find(marks, &self.number, |it| it.sequence)?;
-        if let Some(found) = numbered.filter(|it| it.kind != Kind::Null) {
-            let number = number(&found).ok_or_else(|| self.no_number())?;
+        let numbered = find_value(marks, &self.number, |extensions| extensions.sequence)?;
+        if let Some(found) = numbered.filter(|value| value.kind != Kind::Null) {
+            let number = parse_number(&found).ok_or_else(|| self.invalid_number())?;
             return Ok(Some(Position { entity, number, kind: NumberKind::Sequence }));
         }
         let millis = || sent_at(message).map(|at| at.0).filter(|millis| *millis >= 0);
@@ -108,53 +107,57 @@ impl Order {
     }
 
     fn entity_in(&self, marks: &Marks<'_, '_>) -> Result<Option<String>, Refusal> {
-        let Some(found) = find(marks, &self.entity, |it| it.partition_key)? else { return Ok(None) };
+        let Some(found) = find_value(marks, &self.entity, |extensions| extensions.partition_key)? else {
+            return Ok(None);
+        };
         let entity = found.text().or_else(|| found.whole_number());
-        if entity.as_ref().is_some_and(|it| it.len() > ENTITY_BYTES_MAX) {
-            let place = place(&self.entity, PARTITION_KEY);
+        if entity.as_ref().is_some_and(|entity| entity.len() > ENTITY_BYTES_MAX) {
+            let place = describe_place(&self.entity, PARTITION_KEY);
             let detail = format!("the entity in {place} must be at most {ENTITY_BYTES_MAX} bytes");
             return Err(Refusal::new(Reason::Malformed, detail));
         }
         Ok(entity)
     }
 
-    fn no_number(&self) -> Refusal {
-        let place = place(&self.number, SEQUENCE);
+    fn invalid_number(&self) -> Refusal {
+        let place = describe_place(&self.number, SEQUENCE);
         let detail = format!("the number in {place} must be whole, 0 to {}, or the same as text", i64::MAX);
         Refusal::new(Reason::InvalidSequence, detail)
     }
 }
 
-/// A value of the payload by its pointer, or else of an extension.
-fn find<'m>(
+/// Finds the value at a pointer into the payload, or else the value of an extension.
+fn find_value<'m>(
     marks: &Marks<'_, 'm>,
     pointer: &Option<Pointer>,
     extension: fn(&Extensions<'m>) -> Option<Found<'m>>,
 ) -> Result<Option<Found<'m>>, Refusal> {
     let found = match pointer {
-        Some(pointer) => marks.payload.as_ref().map(|it| it.at(pointer)),
+        Some(pointer) => marks.payload.as_ref().map(|values| values.at(pointer)),
         None => marks.extensions.as_ref().map(extension),
     };
     found.map_err(|fault| Refusal::from(*fault))
 }
 
-fn place(pointer: &Option<Pointer>, extension: &str) -> String {
+fn describe_place(pointer: &Option<Pointer>, extension: &str) -> String {
     match pointer {
         Some(pointer) => format!("the payload at {pointer}"),
         None => format!("the extension {extension}"),
     }
 }
 
-/// A whole number from zero on, by its exact value, or as digits in text, with zeros in front as producers pad them.
-fn number(found: &Found<'_>) -> Option<i64> {
-    let text = found.text();
-    let is_digits = |it: &String| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit());
-    let digits = text.or_else(|| found.whole_number()).filter(is_digits)?;
+/// Parses an exact whole number from zero on, or digits in text. Producers may pad the digits with leading
+/// zeros.
+fn parse_number(found: &Found<'_>) -> Option<i64> {
+    let digits = found.text().or_else(|| found.whole_number())?;
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
     let significant = digits.trim_start_matches('0');
     if significant.is_empty() { Some(0) } else { significant.parse().ok() }
 }
 
-/// When the message says that it happened, or was signed.
+/// The time at which the event happened, or the command was signed, as the message states it.
 fn sent_at(message: &Message) -> Option<Timestamp> {
     Timestamp::parse(message.event.as_ref().map_or(&message.sent_at, |event| &event.timestamp))
 }

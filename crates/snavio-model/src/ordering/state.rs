@@ -1,4 +1,4 @@
-//! What is known of an entity. All of it is bounded; the layout is the JSON that stores keep.
+//! The state of an entity. It is bounded, and its layout is the JSON that stores keep.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use crate::name::TenantName;
 use crate::registry::Route;
 use crate::time::Timestamp;
 
-/// What the state of an entity is found by (ORD-2).
+/// The key of an entity's state (ORD-2).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EntityKey {
-    /// The sender's tenant: nobody else's messages count.
+    /// The sender's tenant: messages of other tenants do not count.
     pub tenant: TenantName,
-    /// The route, or what several of one target count together as.
+    /// The destination, or the scope under which several routes of a target count together.
     pub scope: Arc<str>,
-    /// The entity.
     pub entity: String,
 }
 
 impl EntityKey {
-    /// Of an entity by a route. A scope of several routes is `tenant/service#scope`: no destination reads so.
+    /// The key of an entity at a route. A scope of several routes reads `tenant/service#scope`, which no
+    /// destination can.
     pub fn new(tenant: &TenantName, route: &Route, order: &Order, entity: &str) -> Self {
         let scope = match &order.scope {
             Some(scope) => format!("{}#{scope}", route.target).into(),
@@ -33,17 +33,17 @@ impl EntityKey {
         Self { tenant: tenant.clone(), scope, entity: entity.to_owned() }
     }
 
-    /// The tenant whose messages these are.
+    /// The tenant that owns the route.
     pub fn owner(&self) -> &str {
         self.scope.split('/').next().unwrap_or_default()
     }
 
-    /// As one text. Neither names nor destinations have a space.
+    /// The key as one text. Names and destinations have no spaces.
     pub fn to_text(&self) -> String {
         format!("{} {} {}", self.tenant, self.scope, self.entity)
     }
 
-    /// Takes back what [`EntityKey::to_text`] gave; nothing of another text.
+    /// Reads the text of [`EntityKey::to_text`]; `None` for any other text.
     pub fn stored(text: &str) -> Option<Self> {
         let mut parts = text.splitn(3, ' ');
         let (tenant, scope, entity) = (parts.next()?, parts.next()?, parts.next()?);
@@ -52,83 +52,79 @@ impl EntityKey {
     }
 }
 
-/// What is known of an entity.
+/// The state of an entity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EntityState {
     /// The highest number that was processed.
     pub last: i64,
-    /// The message that had it.
+    /// The message with that number.
     pub last_id: MessageId,
-    /// Its destination, where several count the entity.
+    /// The destination of that message, if several destinations count the entity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_among: Option<Box<str>>,
-    /// What its numbers count.
     pub kind: NumberKind,
-    /// Numbers below the last that have not come.
+    /// Missing numbers below the last one.
     #[serde(default, skip_serializing_if = "Gaps::is_empty")]
     pub gaps: Gaps,
-    /// Messages that wait for those before them, lowest first.
+    /// Messages that wait for a gap to fill, lowest number first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<Waiting>,
-    /// Whether its completion was processed, and nothing since.
+    /// Whether a completion was processed, and no message since.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub closed: bool,
-    /// Numbers that failed for good where later ones queue behind them, lowest first.
+    /// Numbers that failed for good on a route that parks, lowest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<i64>,
-    /// From when on nothing is known of it; only going on moves that.
+    /// Time at which the state expires. Only an advance moves it.
     pub expires_at: Timestamp,
 }
 
-/// A message that waits for those before it.
+/// A message that waits for a gap to fill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Waiting {
-    /// Its number.
     pub number: i64,
-    /// The message.
     pub id: MessageId,
-    /// Its destination, where several count the entity.
+    /// Its destination, if several destinations count the entity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub among: Option<Box<str>>,
-    /// Until when it waits.
+    /// End of the wait.
     pub until: Timestamp,
-    /// Whether its entity is closed after it.
+    /// Whether it closes its entity.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub completes: bool,
 }
 
-/// A message that has waited and is to be handed over now, after those before it in the list.
+/// A message that waited and is to be delivered now, after the earlier ones in the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Released {
-    /// Its number.
     pub number: i64,
-    /// The message.
     pub id: MessageId,
-    /// How many numbers before it were given up.
+    /// Count of missing numbers before it that the entity no longer waits for.
     pub gap: u64,
 }
 
 impl EntityState {
-    /// Whether anything is known still. What waits or is parked is never forgotten: messages hang on it.
+    /// Whether the state is still valid. A state with waiting or parked messages never expires, because these
+    /// depend on it.
     pub fn is_live(&self, now: Timestamp) -> bool {
         now < self.expires_at || !self.waiting.is_empty() || !self.failed.is_empty()
     }
 
-    /// The number that later ones queue behind, if it is parked: the lowest that failed for good.
+    /// The lowest number that failed for good. Later ones are parked behind it.
     pub fn parked_at(&self) -> Option<i64> {
         self.failed.first().copied()
     }
 
-    /// When the first wait ends, if any message waits.
+    /// The end of the first wait, if any message waits.
     pub fn wait_ends_at(&self) -> Option<Timestamp> {
-        self.waiting.iter().map(|it| it.until).min()
+        self.waiting.iter().map(|waiting| waiting.until).min()
     }
 
-    /// Forgets the entity (ORD-6). What waits for it is to be handed over, in order.
+    /// Forgets the entity (ORD-6). Returns the waiting messages, which are to be delivered in order.
     pub fn reset(self) -> Vec<Released> {
-        let release = |it: Waiting| Released { number: it.number, id: it.id, gap: 0 };
+        let release = |waiting: Waiting| Released { number: waiting.number, id: waiting.id, gap: 0 };
         self.waiting.into_iter().map(release).collect()
     }
 }

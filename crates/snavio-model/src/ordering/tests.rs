@@ -1,4 +1,4 @@
-//! Order per entity: the cases of the story as tables, and what must hold whatever is sent.
+//! Order per entity: the cases of ORD-1 to ORD-7 as tables, and properties of arbitrary traffic.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -67,17 +67,17 @@ fn message(payload: &str, metadata: Option<&str>) -> Message {
     }
 }
 
-fn stands(order: &Order, message: &Message) -> Result<Option<Position>, Refusal> {
+fn find_position(order: &Order, message: &Message) -> Result<Option<Position>, Refusal> {
     order.position(&Marks::of(message, [order].into_iter()))
 }
 
 fn position(order: &Order, payload: &str, metadata: Option<&str>) -> Result<Option<(String, i64)>, Refusal> {
-    Ok(stands(order, &message(payload, metadata))?.map(|it| (it.entity, it.number)))
+    Ok(find_position(order, &message(payload, metadata))?.map(|found| (found.entity, found.number)))
 }
 
 /// ORD-1
 #[test]
-fn a_number_is_whole_and_exact_and_never_a_float() {
+fn sequence_number_is_whole_and_exact() {
     for (sent, number) in [
         ("0", Ok(Some(0))),
         ("7", Ok(Some(7))),
@@ -108,7 +108,7 @@ fn a_number_is_whole_and_exact_and_never_a_float() {
         ("{}", Err(())),
     ] {
         let read = position(&by_pointers(), &format!(r#"{{"buildId":"b","eventSequence":{sent}}}"#), None);
-        let read = read.map(|it| it.map(|(_, number)| number)).map_err(|refusal| {
+        let read = read.map(|found| found.map(|(_, number)| number)).map_err(|refusal| {
             assert_eq!(
                 refusal.to_string(),
                 "invalid_sequence: the number in the payload at /eventSequence must be whole, 0 to 9223372036854775807, or the same as text"
@@ -121,7 +121,7 @@ fn a_number_is_whole_and_exact_and_never_a_float() {
 
 /// ORD-1
 #[test]
-fn an_entity_is_text_or_a_whole_number_and_without_one_a_message_passes_unordered() {
+fn entity_is_text_or_whole_number() {
     let longest = format!("{:?}", "x".repeat(256));
     for (sent, entity) in [
         ("\"b 1\"", Some("b 1")),
@@ -138,7 +138,7 @@ fn an_entity_is_text_or_a_whole_number_and_without_one_a_message_passes_unordere
     ] {
         let read =
             position(&by_pointers(), &format!(r#"{{"buildId":{sent},"eventSequence":1}}"#), None).unwrap();
-        assert_eq!(read.map(|it| it.0).as_deref(), entity, "{sent}");
+        assert_eq!(read.map(|found| found.0).as_deref(), entity, "{sent}");
     }
     assert_eq!(position(&by_pointers(), r#"{"eventSequence":-1}"#, None), Ok(None));
     assert_eq!(position(&by_pointers(), "7", None), Ok(None));
@@ -149,19 +149,22 @@ fn an_entity_is_text_or_a_whole_number_and_without_one_a_message_passes_unordere
     );
 }
 
+fn kept_metadata(text: &str) -> String {
+    format!(r#"{{"userId":"u","cloudevents":{text}}}"#)
+}
+
 /// ORD-1, MSG-6
 #[test]
 fn cloudevents_are_ordered_by_their_extensions() {
     let order = Order::by_extensions();
-    let kept = |text: &str| format!(r#"{{"userId":"u","cloudevents":{text}}}"#);
     for (metadata, read) in [
-        (Some(kept(r#"{"partitionkey":"k","sequence":"0012"}"#)), Ok(Some(("k".to_owned(), 12)))),
-        (Some(kept(r#"{"partitionkey":"k","sequence":12}"#)), Ok(Some(("k".to_owned(), 12)))),
-        (Some(kept(r#"{"partitionkey":"k"}"#)), Ok(None)),
-        (Some(kept(r#"{"sequence":"12"}"#)), Ok(None)),
+        (Some(kept_metadata(r#"{"partitionkey":"k","sequence":"0012"}"#)), Ok(Some(("k".to_owned(), 12)))),
+        (Some(kept_metadata(r#"{"partitionkey":"k","sequence":12}"#)), Ok(Some(("k".to_owned(), 12)))),
+        (Some(kept_metadata(r#"{"partitionkey":"k"}"#)), Ok(None)),
+        (Some(kept_metadata(r#"{"sequence":"12"}"#)), Ok(None)),
         (Some("{}".to_owned()), Ok(None)),
         (None, Ok(None)),
-        (Some(kept(r#"{"partitionkey":"k","sequence":"x"}"#)), Err(())),
+        (Some(kept_metadata(r#"{"partitionkey":"k","sequence":"x"}"#)), Err(())),
     ] {
         let found = position(&order, "{}", metadata.as_deref()).map_err(|refusal| {
             assert!(refusal.detail.starts_with("the number in the extension sequence must be whole"));
@@ -170,36 +173,39 @@ fn cloudevents_are_ordered_by_their_extensions() {
     }
 }
 
-/// ORD-1, PIP-13: as each destination would find it alone, whatever the others look for.
+fn numbered_route(n: usize, order: Option<Order>) -> Route {
+    let text =
+        format!(r#"{{"target":"acme/s{n}","name":"build.progress","queue":"q","dead_letter_queue":"d"}}"#);
+    Route { order: order.map(Box::new), ..serde_json::from_str(&text).unwrap() }
+}
+
+fn order_by(entity: &str, number: &str) -> Order {
+    Order::by(pointer(entity), pointer(number))
+}
+
+/// ORD-1, PIP-13: each destination gets the result that it would get alone.
 #[test]
-fn a_place_is_found_for_many_destinations_at_once() {
-    let route = |n: usize, order: Option<Order>| {
-        let text = format!(
-            r#"{{"target":"acme/s{n}","name":"build.progress","queue":"q","dead_letter_queue":"d"}}"#
-        );
-        Route { order: order.map(Box::new), ..serde_json::from_str(&text).unwrap() }
-    };
-    let by = |entity: &str, number: &str| Order::by(pointer(entity), pointer(number));
+fn position_is_found_for_many_destinations_at_once() {
     let orders = [
         Some(by_pointers()),
         None,
         Some(Order::by_extensions()),
-        Some(by("/a", "/a/b")),
-        Some(by("/a/b", "/a/c/1")),
-        Some(by("/a/c/0", "/eventSequence")),
+        Some(order_by("/a", "/a/b")),
+        Some(order_by("/a/b", "/a/c/1")),
+        Some(order_by("/a/c/0", "/eventSequence")),
         Some(Order { number: None, ..by_pointers() }),
         Some(Order { enabled: Some(false), ..by_pointers() }),
-        Some(by("/nothing", "/buildId")),
-        Some(by("/buildId", "/buildId")),
+        Some(order_by("/nothing", "/buildId")),
+        Some(order_by("/buildId", "/buildId")),
     ];
-    let routes: Vec<_> = (0..).zip(orders).map(|(n, order)| route(n, order)).collect();
+    let routes: Vec<_> = (0..).zip(orders).map(|(n, order)| numbered_route(n, order)).collect();
     let kept = r#"{"cloudevents":{"partitionkey":"k","sequence":"12"}}"#;
     let sent = message(r#"{"buildId":"b","eventSequence":7,"a":{"b":"x","c":["e",3]}}"#, Some(kept));
     let defaults = OrderDefaults::default();
     let found = Place::find_each(&sent, routes.iter(), &defaults);
     let alone: Vec<_> = routes.iter().map(|route| Place::find(&sent, route, &defaults)).collect();
-    let place = |found: &Result<Placed, Refusal>| found.clone().map(|placed| placed.place().cloned());
-    assert_eq!(found.iter().map(place).collect::<Vec<_>>(), alone);
+    let places = found.iter().map(|found| found.clone().map(|placed| placed.place().cloned()));
+    assert_eq!(places.collect::<Vec<_>>(), alone);
     let words = found.iter().map(|found| match found {
         Ok(Placed::At(place)) => place.number.to_string(),
         Ok(Placed::Unordered) => "not ordered".to_owned(),
@@ -213,17 +219,17 @@ fn a_place_is_found_for_many_destinations_at_once() {
 
 /// ORD-1
 #[test]
-fn a_timestamp_is_a_number_only_where_the_route_says_so() {
+fn timestamp_is_a_number_only_if_the_route_agrees() {
     let order = Order { timestamp_as_number: true, ..by_pointers() };
     let without = message(r#"{"buildId":"b"}"#, None);
-    let read = stands(&order, &without).unwrap().unwrap();
+    let read = find_position(&order, &without).unwrap().unwrap();
     assert_eq!((read.number, read.kind), (1_794_731_400_123, NumberKind::Time));
-    assert_eq!(stands(&by_pointers(), &without), Ok(None));
+    assert_eq!(find_position(&by_pointers(), &without), Ok(None));
     let with = message(r#"{"buildId":"b","eventSequence":7}"#, None);
-    assert_eq!(stands(&order, &with).unwrap().unwrap().kind, NumberKind::Sequence);
+    assert_eq!(find_position(&order, &with).unwrap().unwrap().kind, NumberKind::Sequence);
     let command = Message { event: None, sent_at: "2026-11-15T08:30:00Z".into(), ..without };
-    assert_eq!(stands(&order, &command).unwrap().unwrap().number, 1_794_731_400_000);
-    // Numbers of both kinds are never compared: the first message of an entity decides.
+    assert_eq!(find_position(&order, &command).unwrap().unwrap().number, 1_794_731_400_000);
+    // Numbers of both kinds are never compared: the first message of an entity determines the kind.
     let mut run = Run::new(rules(Mode::Strict));
     run.send(7, "a");
     let other = id("b");
@@ -233,16 +239,19 @@ fn a_timestamp_is_a_number_only_where_the_route_says_so() {
     assert_eq!(judged.state, run.state);
 }
 
+fn mode_of(order: &Order, defaults: &OrderDefaults) -> Option<Mode> {
+    order.rules(defaults).map(|rules| rules.mode)
+}
+
 /// ORD-3
 #[test]
-fn what_a_route_does_not_say_is_as_the_three_settings_have_it() {
+fn unset_members_take_the_platforms_settings() {
     let usual = OrderDefaults::default();
     assert_eq!(usual, OrderDefaults { enabled: true, strict: false, ttl: Duration::from_secs(86_400) });
     let order = by_pointers();
-    let mode = |order: &Order, defaults: &OrderDefaults| order.rules(defaults).map(|it| it.mode);
-    assert_eq!(mode(&order, &usual), Some(Mode::Lenient));
-    assert_eq!(mode(&order, &OrderDefaults { strict: true, ..usual }), Some(Mode::Strict));
-    assert_eq!(mode(&order, &OrderDefaults { enabled: false, ..usual }), None);
+    assert_eq!(mode_of(&order, &usual), Some(Mode::Lenient));
+    assert_eq!(mode_of(&order, &OrderDefaults { strict: true, ..usual }), Some(Mode::Strict));
+    assert_eq!(mode_of(&order, &OrderDefaults { enabled: false, ..usual }), None);
     let own = Order { enabled: Some(true), mode: Some(Mode::Skip), ttl_seconds: Some(60), ..order };
     let rules = own.rules(&OrderDefaults { enabled: false, strict: true, ..usual }).unwrap();
     assert_eq!((rules.mode, rules.ttl), (Mode::Skip, Duration::from_secs(60)));
@@ -252,7 +261,7 @@ fn what_a_route_does_not_say_is_as_the_three_settings_have_it() {
 
 /// ORD-3, ORD-7
 #[test]
-fn an_order_that_cannot_work_is_refused_with_why() {
+fn unworkable_order_is_refused_with_a_reason() {
     let good = Order { mode: Some(Mode::Reorder), ..by_pointers() };
     assert_eq!(good.problem(), None);
     let parks = Order { on_failure: OnFailure::Park, ..good.clone() };
@@ -264,11 +273,11 @@ fn an_order_that_cannot_work_is_refused_with_why() {
         ),
         (
             Order { mode: Some(Mode::Lenient), ..parks.clone() },
-            "order.on_failure park is for the modes strict and reorder: only there one message of an entity is handed out at a time, and order.mode must say so, whatever the platform's default is",
+            "order.on_failure park needs the mode strict or reorder: only these lease one message of an entity at a time, and the route must set order.mode itself",
         ),
         (
             Order { mode: None, ..parks.clone() },
-            "order.on_failure park is for the modes strict and reorder: only there one message of an entity is handed out at a time, and order.mode must say so, whatever the platform's default is",
+            "order.on_failure park needs the mode strict or reorder: only these lease one message of an entity at a time, and the route must set order.mode itself",
         ),
         (Order { wait_seconds: 0, ..good.clone() }, "order.wait_seconds is 0, not 1 to 3600"),
         (Order { waiting_max: 257, ..good.clone() }, "order.waiting_max is 257, not 1 to 256"),
@@ -293,19 +302,19 @@ fn arrival(id: &MessageId, number: i64) -> Arrival<'_> {
     Arrival { id, number, kind: NumberKind::Sequence, completes: false, applied: false, among: None }
 }
 
-/// Messages of one entity, one after another.
+/// Messages of one entity in sequence.
 struct Run {
     rules: Rules,
     now: Timestamp,
     state: Option<EntityState>,
-    /// Numbers that were handed over, in that order.
+    /// Numbers in the order of their delivery.
     delivered: Vec<i64>,
-    /// Those that wait, with when they came.
+    /// Waiting numbers, with their time of arrival.
     held: BTreeMap<i64, Timestamp>,
     applied: BTreeSet<String>,
-    /// Messages that complete.
+    /// Numbers of the messages that complete the entity.
     completions: BTreeSet<i64>,
-    /// Their destination, where several count the entity.
+    /// The destination, if several destinations count the entity.
     among: Option<&'static str>,
 }
 
@@ -323,7 +332,7 @@ impl Run {
         }
     }
 
-    /// Messages for one of several destinations that count the entity.
+    /// Messages to one of several destinations that count the entity.
     fn among(destination: &'static str, mode: Mode) -> Self {
         Self { among: Some(destination), ..Self::new(rules(mode)) }
     }
@@ -353,10 +362,10 @@ impl Run {
     }
 
     fn release(&mut self, released: &[Released]) {
-        for it in released {
-            let came_at = self.held.remove(&it.number).expect("only what waits is released");
+        for message in released {
+            let came_at = self.held.remove(&message.number).expect("only waiting messages are released");
             assert!(self.now.since(came_at) <= self.rules.wait, "it waited too long");
-            self.delivered.push(it.number);
+            self.delivered.push(message.number);
         }
     }
 
@@ -386,7 +395,7 @@ impl Run {
 
 /// ORD-4
 #[test]
-fn the_first_message_passes_whatever_its_number_and_the_next_are_in_order() {
+fn first_message_passes_and_next_are_in_order() {
     for mode in [Mode::Lenient, Mode::Skip, Mode::Strict, Mode::Reorder] {
         let mut run = Run::new(rules(mode));
         assert_eq!(run.verdict(5), Verdict::First);
@@ -399,7 +408,7 @@ fn the_first_message_passes_whatever_its_number_and_the_next_are_in_order() {
 
 /// ORD-2, ORD-3, ORD-4
 #[test]
-fn a_late_message_is_processed_skipped_or_refused_and_never_lowers_the_last() {
+fn late_message_never_lowers_the_last_number() {
     for (mode, action) in [
         (Mode::Lenient, Action::Deliver),
         (Mode::Skip, Action::Skip),
@@ -414,13 +423,13 @@ fn a_late_message_is_processed_skipped_or_refused_and_never_lowers_the_last() {
         assert_eq!(judged.verdict, Verdict::Late { last: 5, was_missing: false }, "{mode:?}");
         assert_eq!((judged.action, judged.verdict.distance(3)), (action, 2), "{mode:?}");
         assert!(judged.verdict.is_violation());
-        assert_eq!(run.state, before, "nothing is renewed by it");
+        assert_eq!(run.state, before, "a late message renews nothing");
     }
 }
 
 /// ORD-4
 #[test]
-fn the_same_number_is_a_duplicate_under_one_id_and_late_or_a_conflict_under_another() {
+fn equal_number_is_duplicate_late_or_conflict() {
     for (mode, verdict, action) in [
         (Mode::Lenient, Verdict::Late { last: 5, was_missing: false }, Action::Deliver),
         (Mode::Skip, Verdict::Late { last: 5, was_missing: false }, Action::Skip),
@@ -437,20 +446,21 @@ fn the_same_number_is_a_duplicate_under_one_id_and_late_or_a_conflict_under_anot
     }
 }
 
-/// ORD-4, CLM-1: what would be called a duplicate is never delivered.
+/// ORD-4, CLM-1: the gateway never delivers a message that it calls a duplicate.
 #[test]
-fn an_id_alone_makes_no_duplicate() {
+fn same_id_alone_makes_no_duplicate() {
     const LATE: Action = Action::Refuse(Reason::OutOfOrder);
     const TAKEN: Action = Action::Refuse(Reason::SequenceConflict);
     for (mode, number, is_same, action) in [
-        // The last one, at the same destination and at another one of the scope.
+        // The last message, at the same destination and at another one of the scope.
         (Mode::Strict, 5, true, Action::Duplicate),
         (Mode::Reorder, 5, true, Action::Duplicate),
         (Mode::Strict, 5, false, TAKEN),
         (Mode::Reorder, 5, false, TAKEN),
         (Mode::Lenient, 5, false, Action::Deliver),
         (Mode::Skip, 5, false, Action::Skip),
-        // Under another number it is judged by that, at the same destination too: its claim does not know it any more.
+        // The same id with another number is judged by that number, even at the same destination: its claim
+        // has expired.
         (Mode::Strict, 6, true, Action::Deliver),
         (Mode::Strict, 6, false, Action::Deliver),
         (Mode::Reorder, 6, false, Action::Deliver),
@@ -469,7 +479,7 @@ fn an_id_alone_makes_no_duplicate() {
         let judged = judge(run.state.clone(), &again, &run.rules, run.now);
         assert_eq!(judged.action, action, "{mode:?} {number} {is_same}");
     }
-    // The same of one that waits.
+    // The same for a message that waits.
     for (number, is_same, action) in [
         (8, true, Action::Duplicate),
         (8, false, TAKEN),
@@ -487,42 +497,45 @@ fn an_id_alone_makes_no_duplicate() {
     }
 }
 
-/// ORD-4, ORD-6: no figure says more than is known.
+/// ORD-4, ORD-6: no count states more than the gateway knows.
 #[test]
-fn what_is_missing_is_told_from_what_is_not_tracked_any_more() {
+fn untracked_gaps_are_counted_apart() {
     let mut run = Run::new(rules(Mode::Lenient));
     (0..=40).for_each(|number| drop(run.send(2 * number, "m")));
     let known =
         |run: &Run| (run.state().gaps.open().len(), run.state().gaps.missing(), run.state().gaps.untracked());
     assert_eq!(known(&run), (32, 32, 8));
-    // Those that are not tracked come, and nobody can tell; those that are come, and none is missing.
+    // Numbers of forgotten gaps arrive, and change no count. Then those of tracked gaps arrive, and none is
+    // missing.
     (0..8).for_each(|number| drop(run.send(2 * number + 1, "m")));
     assert_eq!(known(&run), (32, 32, 8));
     (8..40).for_each(|number| drop(run.send(2 * number + 1, "m")));
     assert_eq!(known(&run), (0, 0, 8));
 }
 
-/// ORD-3, ORD-6: what is judged by one at a time, and by which entity, makes the lanes; nothing else does.
+fn with_order(route: &Route, order: &Option<Order>) -> Route {
+    Route { order: order.clone().map(Box::new), ..route.clone() }
+}
+
+/// ORD-3, ORD-6: only leasing one at a time, the scope and the entity pointer determine the ordering keys.
 #[test]
-fn lanes_are_others_once_scope_or_entity_are_or_one_is_handed_out_at_a_time() {
+fn ordering_keys_change_with_scope_entity_or_mode() {
     let usual = OrderDefaults::default();
     let text = json!({"target": "acme/bot", "name": "build", "queue": "builds", "dead_letter_queue": "dead"});
     let plain: Route = serde_json::from_value(text).unwrap();
-    let route = |order: &Option<Order>| Route { order: order.clone().map(Box::new), ..plain.clone() };
     let strict = Order { mode: Some(Mode::Strict), ..by_pointers() };
     let scoped = Order { scope: Some("builds".parse().unwrap()), ..strict.clone() };
     let is_same = |one: &Option<Order>, other: &Option<Order>, defaults: &OrderDefaults| {
-        Lanes::of(&route(one), defaults) == Lanes::of(&route(other), defaults)
+        Lanes::of(&with_order(&plain, one), defaults) == Lanes::of(&with_order(&plain, other), defaults)
     };
-    let of = |change: &dyn Fn(Order) -> Order| Some(change(strict.clone()));
     for (other, same) in [
-        (of(&|it| Order { mode: Some(Mode::Reorder), ..it }), true),
-        (of(&|it| Order { ttl_seconds: Some(60), on_failure: OnFailure::Park, ..it }), true),
-        (of(&|it| Order { number: Some(pointer("/n")), ..it }), true),
-        (of(&|it| Order { mode: Some(Mode::Lenient), ..it }), false),
-        (of(&|it| Order { mode: None, ..it }), false),
-        (of(&|it| Order { enabled: Some(false), ..it }), false),
-        (of(&|it| Order { entity: Some(pointer("/orderId")), ..it }), false),
+        (Some(Order { mode: Some(Mode::Reorder), ..strict.clone() }), true),
+        (Some(Order { ttl_seconds: Some(60), on_failure: OnFailure::Park, ..strict.clone() }), true),
+        (Some(Order { number: Some(pointer("/n")), ..strict.clone() }), true),
+        (Some(Order { mode: Some(Mode::Lenient), ..strict.clone() }), false),
+        (Some(Order { mode: None, ..strict.clone() }), false),
+        (Some(Order { enabled: Some(false), ..strict.clone() }), false),
+        (Some(Order { entity: Some(pointer("/orderId")), ..strict.clone() }), false),
         (Some(scoped.clone()), false),
         (None, false),
     ] {
@@ -530,20 +543,20 @@ fn lanes_are_others_once_scope_or_entity_are_or_one_is_handed_out_at_a_time() {
     }
     let by_default = Some(Order { mode: None, ..strict.clone() });
     assert!(is_same(&Some(strict), &by_default, &OrderDefaults { strict: true, ..usual }));
-    // Where there are no lanes, nothing changes them.
-    let lenient = |it: Order| Some(Order { mode: Some(Mode::Lenient), ..it });
-    assert!(is_same(&None, &lenient(scoped), &usual));
+    // Without ordering keys, no setting changes them.
+    let lenient = Order { mode: Some(Mode::Lenient), ..scoped };
+    assert!(is_same(&None, &Some(lenient), &usual));
 }
 
 /// ORD-4
 #[test]
-fn what_was_applied_is_a_duplicate_however_late_it_comes_again() {
+fn applied_message_is_a_duplicate_however_late() {
     let mut run = Run::new(rules(Mode::Strict));
     (1..=9).for_each(|number| drop(run.send(number, "m")));
     for number in [1, 5, 9] {
         assert_eq!(run.verdict(number), Verdict::Duplicate);
     }
-    // Even where nothing is known of its entity any more: it does not begin it anew.
+    // Even without a state of its entity: it does not begin the entity again.
     let first = id("m1");
     let applied = Arrival { applied: true, ..arrival(&first, 1) };
     let judged = judge(None, &applied, &run.rules, run.now);
@@ -575,7 +588,7 @@ fn gaps_are_measured_tracked_and_closed() {
 
 /// ORD-4
 #[test]
-fn a_gap_stays_open_while_strict_refuses_what_would_fill_it() {
+fn strict_refuses_fillers_and_keeps_the_gap_open() {
     let mut run = Run::new(rules(Mode::Strict));
     [1, 4].into_iter().for_each(|number| drop(run.send(number, "m")));
     assert_eq!(run.verdict(2), Verdict::Late { last: 4, was_missing: true });
@@ -584,7 +597,7 @@ fn a_gap_stays_open_while_strict_refuses_what_would_fill_it() {
 
 /// ORD-2
 #[test]
-fn an_entity_is_forgotten_when_it_has_not_gone_on_for_its_time() {
+fn entity_without_advance_expires() {
     let mut run = Run::new(Rules { ttl: Duration::from_secs(10), ..rules(Mode::Strict) });
     run.send(5, "m");
     run.now = run.now.plus(Duration::from_secs(9));
@@ -598,7 +611,7 @@ fn an_entity_is_forgotten_when_it_has_not_gone_on_for_its_time() {
 
 /// ORD-5
 #[test]
-fn completion_closes_an_entity_and_late_messages_do_not_begin_it_anew() {
+fn completion_closes_entity_against_late_messages() {
     for mode in [Mode::Lenient, Mode::Skip, Mode::Strict, Mode::Reorder] {
         let mut run = Run::new(rules(mode));
         run.completions.insert(3);
@@ -607,11 +620,11 @@ fn completion_closes_an_entity_and_late_messages_do_not_begin_it_anew() {
         assert!(judged.closes && run.state().closed && run.state().gaps.is_empty(), "{mode:?}");
         let late = run.send(1, "other");
         assert_eq!(late.verdict, Verdict::Late { last: 3, was_missing: false }, "{mode:?}");
-        // What comes behind the completion is not late: the entity goes on.
+        // A message above the completion is not late: the entity goes on.
         assert_eq!(run.verdict(4), Verdict::InOrder, "{mode:?}");
         assert!(!run.state().closed);
     }
-    // With a gap before it, and as the first message of all.
+    // A completion behind a gap, and one as the very first message.
     let mut run = Run::new(rules(Mode::Lenient));
     run.completions.insert(7);
     [1, 7].into_iter().for_each(|number| drop(run.send(number, "m")));
@@ -620,7 +633,7 @@ fn completion_closes_an_entity_and_late_messages_do_not_begin_it_anew() {
     run.completions.insert(7);
     assert!(run.send(7, "m").closes && run.state().closed);
     assert_eq!(run.verdict(1), Verdict::Late { last: 7, was_missing: false });
-    // Late where late ones are processed, it closes too; where they are not, it does not.
+    // A late completion closes the entity in modes that process late messages, and only in those.
     for (mode, closes) in [(Mode::Lenient, true), (Mode::Skip, false), (Mode::Strict, false)] {
         let mut run = Run::new(rules(mode));
         run.completions.insert(2);
@@ -632,7 +645,7 @@ fn completion_closes_an_entity_and_late_messages_do_not_begin_it_anew() {
 
 /// ORD-3
 #[test]
-fn reorder_holds_what_is_ahead_until_the_gap_fills() {
+fn reorder_holds_messages_until_the_gap_fills() {
     let mut run = Run::new(rules(Mode::Reorder));
     run.send(1, "m");
     let held = run.send(3, "m");
@@ -644,13 +657,13 @@ fn reorder_holds_what_is_ahead_until_the_gap_fills() {
     let again = judge(run.state.clone(), &arrival(&id("m4"), 4), &run.rules, run.now);
     assert_eq!(again.verdict, Verdict::Duplicate, "it waits already");
     assert_eq!(again.state, run.state);
-    // ORD-8: the last number is another one than that of the message that waits.
+    // ORD-8: the last number differs from the number of the waiting message.
     let taken = run.send(4, "other");
     assert_eq!(taken.action, Action::Refuse(Reason::SequenceConflict));
     assert_eq!((taken.verdict, taken.verdict.distance(4)), (Verdict::SequenceConflict { last: 1 }, 3));
     let filling = run.send(2, "m");
     assert_eq!(filling.verdict, Verdict::InOrder);
-    assert_eq!(filling.after.iter().map(|it| it.number).collect::<Vec<_>>(), [3, 4]);
+    assert_eq!(filling.after.iter().map(|message| message.number).collect::<Vec<_>>(), [3, 4]);
     assert_eq!((run.delivered.as_slice(), run.last()), (&[1, 2, 3, 4][..], 4));
     assert!(run.state().gaps.is_empty());
     assert_eq!(run.state().waiting.len(), 1);
@@ -658,7 +671,7 @@ fn reorder_holds_what_is_ahead_until_the_gap_fills() {
 
 /// ORD-3
 #[test]
-fn when_the_wait_ends_the_rest_goes_on_in_order_and_the_gap_is_recorded() {
+fn expired_wait_releases_in_order_and_records_the_gap() {
     let mut run = Run::new(Rules { wait: Duration::from_secs(10), ..rules(Mode::Reorder) });
     run.send(1, "m");
     run.send(5, "m");
@@ -667,7 +680,8 @@ fn when_the_wait_ends_the_rest_goes_on_in_order_and_the_gap_is_recorded() {
     run.send(8, "m");
     run.pass(4);
     assert_eq!(run.delivered, [1]);
-    // The one that came first has waited long enough; the one below it goes before it, the one above still waits.
+    // Message 5 arrived first and has waited long enough. Message 4 below it goes first; 8 above it still
+    // waits.
     run.pass(1);
     assert_eq!(run.delivered, [1, 4, 5]);
     assert_eq!(run.state().gaps.open(), [Gap { from: 2, to: 3 }]);
@@ -681,7 +695,7 @@ fn when_the_wait_ends_the_rest_goes_on_in_order_and_the_gap_is_recorded() {
 
 /// ORD-3
 #[test]
-fn a_wait_that_is_over_ends_before_the_next_message_is_judged() {
+fn expired_wait_ends_before_the_next_judgement() {
     let mut run = Run::new(Rules { wait: Duration::from_secs(10), ..rules(Mode::Reorder) });
     run.send(1, "m");
     run.send(3, "m");
@@ -694,19 +708,20 @@ fn a_wait_that_is_over_ends_before_the_next_message_is_judged() {
 
 /// ORD-3
 #[test]
-fn when_too_many_wait_the_lowest_do_so_no_more() {
+fn excess_waiting_messages_release_the_lowest() {
     let mut run = Run::new(Rules { waiting_max: 2, ..rules(Mode::Reorder) });
     [1, 5, 9].into_iter().for_each(|number| drop(run.send(number, "m")));
-    // Above all others: the lowest goes.
+    // The new message is above all others: the lowest one is released.
     let judged = run.send(12, "m");
     assert_eq!(judged.before, [Released { number: 5, id: id("m5"), gap: 3 }]);
     assert_eq!(judged.action, Action::Hold);
-    // The lowest of all: it goes itself, and what waited right behind it.
+    // The new message is the lowest: it is delivered itself, followed by the message that waited directly
+    // behind it.
     let judged = run.send(8, "m");
     assert_eq!((judged.verdict, judged.action), (Verdict::Gap { size: 2 }, Action::Deliver));
     assert_eq!(judged.after, [Released { number: 9, id: id("m9"), gap: 0 }]);
     assert_eq!(run.delivered, [1, 5, 8, 9]);
-    // Right behind the lowest: all of them go.
+    // The new message follows the lowest ones directly: all are delivered.
     let mut run = Run::new(Rules { waiting_max: 2, ..rules(Mode::Reorder) });
     [1, 5, 6].into_iter().for_each(|number| drop(run.send(number, "m")));
     let judged = run.send(7, "m");
@@ -716,14 +731,14 @@ fn when_too_many_wait_the_lowest_do_so_no_more() {
 
 /// ORD-3, ORD-5
 #[test]
-fn what_waits_is_never_lost() {
-    // When the route does not wait any more,
+fn waiting_messages_are_never_lost() {
+    // When the route no longer reorders,
     let mut run = Run::new(rules(Mode::Reorder));
     [1, 5, 7].into_iter().for_each(|number| drop(run.send(number, "m")));
     run.rules = rules(Mode::Strict);
     assert_eq!(run.send(6, "m").action, Action::Refuse(Reason::OutOfOrder));
     assert_eq!(run.delivered, [1, 5, 7]);
-    // when its entity would be forgotten,
+    // when the state of the entity would expire,
     let short = Rules { ttl: Duration::from_secs(5), wait: Duration::from_secs(10), ..rules(Mode::Reorder) };
     let mut run = Run::new(short);
     [1, 5].into_iter().for_each(|number| drop(run.send(number, "m")));
@@ -731,12 +746,12 @@ fn what_waits_is_never_lost() {
     assert_eq!(run.verdict(2), Verdict::InOrder);
     run.pass(1);
     assert_eq!(run.delivered, [1, 2, 5]);
-    // when its entity is reset,
+    // when a person resets the entity,
     let mut run = Run::new(rules(Mode::Reorder));
     [1, 5, 3].into_iter().for_each(|number| drop(run.send(number, "m")));
     let released = run.state.take().unwrap().reset();
-    assert_eq!(released.iter().map(|it| it.number).collect::<Vec<_>>(), [3, 5]);
-    // and when a completion before it closes its entity.
+    assert_eq!(released.iter().map(|message| message.number).collect::<Vec<_>>(), [3, 5]);
+    // and when a completion before it closes the entity.
     let mut run = Run::new(rules(Mode::Reorder));
     run.completions.insert(3);
     [1, 3, 4, 6].into_iter().for_each(|number| drop(run.send(number, "m")));
@@ -746,23 +761,30 @@ fn what_waits_is_never_lost() {
     assert_eq!(run.delivered, [1, 2, 3, 4, 6]);
 }
 
+fn fail_message(
+    state: Option<EntityState>,
+    number: i64,
+    rules: &Rules,
+) -> (Option<EntityState>, AfterFailure) {
+    EntityState::failed(state, number, NumberKind::Sequence, &id(&format!("m{number}")), rules, NOW)
+}
+
 /// ORD-7
 #[test]
-fn an_entity_parks_behind_what_failed_until_that_is_mended_or_skipped() {
+fn entity_is_parked_until_failure_is_fixed_or_skipped() {
     let goes_on = rules(Mode::Strict);
     let parks = Rules { on_failure: OnFailure::Park, ..goes_on };
     let mut run = Run::new(parks);
     (1..=3).for_each(|number| drop(run.send(number, "m")));
-    let failed = |state, rules| EntityState::failed(state, 2, NumberKind::Sequence, &id("m2"), rules, NOW);
-    let (state, after) = failed(run.state.clone(), &goes_on);
+    let (state, after) = fail_message(run.state.clone(), 2, &goes_on);
     assert_eq!((state, after), (run.state.clone(), AfterFailure::GoesOn));
-    let (state, after) = failed(run.state.take(), &parks);
+    let (state, after) = fail_message(run.state.take(), 2, &parks);
     assert_eq!(after, AfterFailure::Parks);
     let state = state.unwrap();
     for (number, is_held) in [(1, false), (2, false), (3, true), (4, true)] {
         assert_eq!(state.holds_back(number), is_held, "{number}");
     }
-    // Later ones are taken and judged as ever, however long it takes.
+    // Later messages are accepted and judged as usual, however long the entity is parked.
     run.state = Some(state);
     run.now = run.now.plus(Duration::from_secs(30 * 86_400));
     assert_eq!(run.verdict(4), Verdict::InOrder);
@@ -771,27 +793,25 @@ fn an_entity_parks_behind_what_failed_until_that_is_mended_or_skipped() {
     let state = state.unparked(2, &parks, run.now).unwrap();
     assert!(!state.holds_back(3) && state.last == 4);
     assert_eq!(state.unparked(2, &parks, run.now), Err(NotParked));
-    // An entity that was forgotten meanwhile is held all the same.
-    let (state, after) = failed(None, &parks);
+    // An entity without a state is parked as well.
+    let (state, after) = fail_message(None, 2, &parks);
     assert_eq!(after, AfterFailure::Parks);
     assert!(state.unwrap().holds_back(3));
 }
 
-/// ORD-7: what failed while it was parked is not passed when that is mended.
+/// ORD-7: messages that fail while the entity is parked park it again after the first one is fixed.
 #[test]
-fn an_entity_is_parked_at_the_lowest_of_what_failed() {
+fn entity_is_parked_at_its_lowest_failure() {
     let parks = Rules { on_failure: OnFailure::Park, ..rules(Mode::Strict) };
-    let fail = |state, number: i64| {
-        EntityState::failed(state, number, NumberKind::Sequence, &id("m"), &parks, NOW).0
-    };
+    let fail = |state, number| fail_message(state, number, &parks).0;
     let state = [4, 1, 6, 4].into_iter().fold(None, fail).unwrap();
     assert_eq!(state.parked_at(), Some(1));
     let state = state.unparked(1, &parks, NOW).unwrap();
     assert_eq!(state.parked_at(), Some(4));
-    // A person may settle a later one first.
+    // A person may settle a later failure first.
     let state = state.unparked(6, &parks, NOW).unwrap();
     assert_eq!(state.unparked(4, &parks, NOW).unwrap().parked_at(), None);
-    // Of more than are tracked, the highest still keeps later ones back.
+    // Past the tracking limit, the highest failure still parks later messages.
     let most = i64::try_from(bounds::ORDER_FAILED_MAX).unwrap();
     let state = (1..=most + 20).fold(None, fail).unwrap();
     assert_eq!(state.failed.len(), bounds::ORDER_FAILED_MAX);
@@ -808,7 +828,7 @@ fn stored(text: &str) -> Option<EntityState> {
 
 /// ORD-2, ORD-6
 #[test]
-fn what_is_stored_of_an_entity_is_read_back() {
+fn stored_entity_is_read_back() {
     let mut run = Run::new(rules(Mode::Reorder));
     run.completions.insert(7);
     [1, 5, 7].into_iter().for_each(|number| drop(run.send(number, "m")));
@@ -830,9 +850,9 @@ fn what_is_stored_of_an_entity_is_read_back() {
     }
 }
 
-fn bounded(run: &Run) -> bool {
-    run.state.as_ref().is_none_or(|it| {
-        it.gaps.open().len() <= bounds::ORDER_GAPS_MAX && it.waiting.len() <= run.rules.waiting_max
+fn is_bounded(run: &Run) -> bool {
+    run.state.as_ref().is_none_or(|state| {
+        state.gaps.open().len() <= bounds::ORDER_GAPS_MAX && state.waiting.len() <= run.rules.waiting_max
     })
 }
 
@@ -840,7 +860,7 @@ fn is_rising(numbers: &[i64]) -> bool {
     numbers.windows(2).all(|pair| pair[0] < pair[1])
 }
 
-/// Permutations, duplicates, losses, numbers that two messages have, and pauses between them.
+/// Permutations, duplicates, losses, numbers shared by two messages, and pauses between messages.
 fn traffic() -> impl Strategy<Value = Vec<(i64, &'static str, u64)>> {
     let name = prop_oneof![9 => Just("m"), 1 => Just("other")];
     proptest::collection::vec((0..40i64, name, prop_oneof![3 => Just(0), 1 => 1..6u64]), 1..120)
@@ -849,7 +869,7 @@ fn traffic() -> impl Strategy<Value = Vec<(i64, &'static str, u64)>> {
 proptest! {
     /// ORD-3, ORD-4
     #[test]
-    fn strict_never_passes_a_lower_number_and_never_refuses_one_in_order(traffic in traffic()) {
+    fn strict_delivers_rising_numbers_only(traffic in traffic()) {
         let mut run = Run::new(rules(Mode::Strict));
         for (number, name, pause) in traffic {
             run.pass(pause);
@@ -863,13 +883,13 @@ proptest! {
                 _ => Action::Deliver,
             };
             prop_assert_eq!(judged.action, expected);
-            prop_assert!(is_rising(&run.delivered) && bounded(&run));
+            prop_assert!(is_rising(&run.delivered) && is_bounded(&run));
         }
     }
 
     /// ORD-3, ORD-4
     #[test]
-    fn lenient_passes_all_and_counts_right(traffic in traffic()) {
+    fn lenient_delivers_all_and_counts_correctly(traffic in traffic()) {
         let mut run = Run::new(rules(Mode::Lenient));
         let (mut late, mut gaps) = (0, 0);
         let (mut expected_late, mut expected_gaps) = (0, 0);
@@ -886,34 +906,34 @@ proptest! {
                 expected_gaps += u64::from(number > highest + 1);
             }
             let (first, highest) = (run.delivered[0], *run.delivered.iter().max().unwrap());
-            let missing = (first..highest).filter(|it| !run.delivered.contains(it)).count() as u64;
+            let missing = (first..highest).filter(|number| !run.delivered.contains(number)).count() as u64;
             prop_assert_eq!(run.state().gaps.missing(), missing);
             prop_assert_eq!(run.last(), highest);
-            prop_assert!(bounded(&run));
+            prop_assert!(is_bounded(&run));
         }
         prop_assert_eq!((late, gaps), (expected_late, expected_gaps));
     }
 
     /// ORD-3
     #[test]
-    fn skip_passes_what_rises_and_nothing_else(traffic in traffic()) {
+    fn skip_delivers_exactly_the_rising_numbers(traffic in traffic()) {
         let mut run = Run::new(rules(Mode::Skip));
         for (number, name, pause) in traffic {
             run.pass(pause);
             let highest = run.delivered.last().copied();
             let is_known = run.applied.contains(&format!("{name}{number}"));
             let judged = run.send(number, name);
-            let is_late = highest.is_some_and(|it| number <= it);
-            // What was skipped is known to its claim as well; here it is judged again.
+            let is_late = highest.is_some_and(|highest| number <= highest);
+            // The claim of a skipped message knows it too; this test judges it again.
             let expected = if is_known { Action::Duplicate } else if is_late { Action::Skip } else { Action::Deliver };
             prop_assert_eq!(judged.action, expected);
-            prop_assert!(is_rising(&run.delivered) && bounded(&run));
+            prop_assert!(is_rising(&run.delivered) && is_bounded(&run));
         }
     }
 
     /// ORD-3, ORD-4
     #[test]
-    fn reorder_hands_over_in_order_and_all_that_it_took(traffic in traffic(), waiting_max in 1..12usize, wait in 1..8u64) {
+    fn reorder_delivers_all_it_accepted_in_order(traffic in traffic(), waiting_max in 1..12usize, wait in 1..8u64) {
         let wait = Duration::from_secs(wait);
         let mut run = Run::new(Rules { waiting_max, wait, ..rules(Mode::Reorder) });
         let mut taken = BTreeSet::new();
@@ -923,7 +943,7 @@ proptest! {
             if matches!(judged.action, Action::Deliver | Action::Hold) {
                 prop_assert!(taken.insert(number));
             }
-            prop_assert!(is_rising(&run.delivered) && bounded(&run));
+            prop_assert!(is_rising(&run.delivered) && is_bounded(&run));
         }
         run.pass(8);
         prop_assert!(run.held.is_empty() && is_rising(&run.delivered));
@@ -932,13 +952,13 @@ proptest! {
 
     /// ORD-3
     #[test]
-    fn reorder_refuses_nothing_that_comes_within_its_bounds(
+    fn reorder_refuses_nothing_within_its_bounds(
         shifts in proptest::collection::vec(0..8usize, 1..80),
         repeats in proptest::collection::vec(any::<bool>(), 80),
     ) {
         let mut run = Run::new(Rules { waiting_max: 8, ..rules(Mode::Reorder) });
         run.send(0, "m");
-        // Every message comes at most eight places away from its own.
+        // Every message arrives at most eight places away from its own.
         let mut order: Vec<_> = shifts.iter().enumerate().map(|(place, shift)| (place + shift, place)).collect();
         order.sort_unstable();
         for (place, (_, number)) in order.iter().enumerate() {
@@ -956,14 +976,14 @@ proptest! {
 
     /// ORD-2, QUA-4
     #[test]
-    fn the_state_is_bounded_whatever_is_sent(
+    fn state_stays_bounded_under_any_traffic(
         numbers in proptest::collection::vec(prop_oneof![0..200i64, 0..=i64::MAX, Just(i64::MAX)], 1..400),
         mode in prop_oneof![Just(Mode::Lenient), Just(Mode::Skip), Just(Mode::Strict), Just(Mode::Reorder)],
     ) {
         let mut run = Run::new(rules(mode));
         for number in numbers {
             run.send(number, "m");
-            prop_assert!(bounded(&run));
+            prop_assert!(is_bounded(&run));
             prop_assert!(stored(&text(run.state())).is_some());
         }
     }

@@ -1,4 +1,4 @@
-//! How a registry comes to be what it is: entry by entry, and change by change.
+//! Builds a registry: entry by entry, and change by change.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::{
 use crate::name::{ServiceName, TenantName};
 
 impl Registry {
-    /// Adds entries that were loaded as a whole, each after what it refers to.
+    /// Adds loaded entries, each after the entries that it refers to.
     pub fn fill(&mut self, mut entries: Vec<Entry>, unseal: &dyn Unseal) {
         entries.sort_by_cached_key(Entry::key);
         for entry in entries {
@@ -17,7 +17,7 @@ impl Registry {
         }
     }
 
-    /// The registry with these changes made, in their order.
+    /// Returns the registry after these changes, in their order.
     pub fn with(&self, changes: &[Change], unseal: &dyn Unseal) -> Self {
         let mut next = self.clone();
         for change in changes {
@@ -30,7 +30,7 @@ impl Registry {
         next
     }
 
-    /// Adds or replaces an entry.
+    /// Adds an entry, or replaces the one with its key.
     pub fn put(&mut self, entry: Entry, unseal: &dyn Unseal) {
         let entry = Arc::new(entry);
         self.entries.insert(entry.key(), Arc::clone(&entry));
@@ -45,8 +45,8 @@ impl Registry {
             Entry::Route(route) => self.change_service(&route.target, |view| {
                 view.routes.insert(route.name.clone(), Arc::new(BoundRoute::new(route.clone())));
             }),
-            Entry::EventType(it) => self.change_service(&it.owner, |view| {
-                view.event_types.insert(it.name.clone(), Arc::new(it.clone()));
+            Entry::EventType(event_type) => self.change_service(&event_type.owner, |view| {
+                view.event_types.insert(event_type.name.clone(), Arc::new(event_type.clone()));
             }),
             Entry::Subscription(route) => self.put_subscription(route),
             Entry::Grant(grant) => self.change_service(&grant.target, |view| {
@@ -61,10 +61,10 @@ impl Registry {
                     view.keys.sort_by_key(|live| live.age());
                 }
             }),
-            Entry::PushSecret(it) => {
-                self.push_secrets.remove(&it.destination);
-                if let Some(live) = it.open(unseal) {
-                    self.push_secrets.insert(it.destination.clone(), Arc::new(live));
+            Entry::PushSecret(secret) => {
+                self.push_secrets.remove(&secret.destination);
+                if let Some(live) = secret.open(unseal) {
+                    self.push_secrets.insert(secret.destination.clone(), Arc::new(live));
                 }
             }
             Entry::PersonalToken(token) => {
@@ -105,7 +105,7 @@ impl Registry {
         let bound = Arc::new(BoundRoute::new(route.clone()));
         let of_publisher = self.subscriptions.entry(publisher.clone()).or_default();
         let of_type = of_publisher.entry(route.name.clone()).or_default();
-        of_type.retain(|it| it.destination != bound.destination);
+        of_type.retain(|other| other.destination != bound.destination);
         of_type.push(Arc::clone(&bound));
         self.change_service(&route.target, |view| {
             view.subscriptions.insert(Arc::clone(&bound.destination), bound);
@@ -117,7 +117,7 @@ impl Registry {
         let destination = route.destination();
         if let Some(of_publisher) = self.subscriptions.get_mut(publisher) {
             if let Some(of_type) = of_publisher.get_mut(&route.name) {
-                of_type.retain(|it| it.destination != destination);
+                of_type.retain(|other| other.destination != destination);
             }
             if of_publisher.get(&route.name).is_some_and(Vec::is_empty) {
                 of_publisher.remove(&route.name);
@@ -131,7 +131,6 @@ impl Registry {
         });
     }
 
-    /// Takes an entry out.
     pub(super) fn remove(&mut self, key: &EntryKey) {
         let Some(entry) = self.entries.remove(key) else { return };
         match entry.as_ref() {
@@ -147,8 +146,8 @@ impl Registry {
             Entry::Route(route) => self.change_service(&route.target, |view| {
                 view.routes.remove(&route.name);
             }),
-            Entry::EventType(it) => self.change_service(&it.owner, |view| {
-                view.event_types.remove(&it.name);
+            Entry::EventType(event_type) => self.change_service(&event_type.owner, |view| {
+                view.event_types.remove(&event_type.name);
             }),
             Entry::Subscription(route) => self.remove_subscription(route),
             Entry::Grant(grant) => self.change_service(&grant.target, |view| {
@@ -159,8 +158,8 @@ impl Registry {
             Entry::Key(key) => self.change_service(&key.service, |view| {
                 view.keys.retain(|live| live.version != key.version);
             }),
-            Entry::PushSecret(it) => {
-                self.push_secrets.remove(&it.destination);
+            Entry::PushSecret(secret) => {
+                self.push_secrets.remove(&secret.destination);
             }
             Entry::PersonalToken(token) => {
                 self.personal_tokens.remove(&token.id);

@@ -1,9 +1,10 @@
-//! The chain over the changelog (REG-5): each seal covers the changes since the one before, its head covers that
-//! seal's head too, and is signed. Who alters anything has to make every later head anew, and cannot sign it.
+//! The hash chain over the changelog (REG-5). Each seal covers the changes since the previous one. Its head
+//! also covers the previous head, and is signed. To alter anything, an attacker must compute every later head
+//! again, and cannot sign it.
 //!
-//! A seal's `signature` is one byte for the form (1), the signer's public key, the signature of the head, and the
-//! digest of each change in order. The digests are part of the head; they are kept so that a change that is not as
-//! it was sealed can be named.
+//! The `signature` of a seal is one byte for the format (1), the signer's public key, the signature of the
+//! head, and the digest of each change in order. The head covers the digests. The seal keeps them, so that a
+//! verifier can name an altered change.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,11 +18,11 @@ use crate::bounds;
 use crate::signature::ed25519::{SIGNATURE_BYTES, SigningKey, VerifyingKey};
 use crate::time::Timestamp;
 
-/// The form of a seal, and of everything in its head.
+/// The format of a seal and of the text under its head.
 const FORM: u8 = 1;
 const KEY_BYTES: usize = 32;
 
-/// 32 bytes that people write in hex.
+/// Defines 32 bytes that are written in hex.
 macro_rules! hex32 {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -45,7 +46,7 @@ macro_rules! hex32 {
             type Err = NotHex;
 
             fn from_str(text: &str) -> Result<Self, NotHex> {
-                let bytes = hex::decode(text).ok().and_then(|it| it.try_into().ok());
+                let bytes = hex::decode(text).ok().and_then(|bytes| bytes.try_into().ok());
                 bytes.map(Self).ok_or(NotHex)
             }
         }
@@ -59,14 +60,14 @@ macro_rules! hex32 {
         }
 
         impl From<$name> for String {
-            fn from(it: $name) -> Self {
-                it.to_string()
+            fn from(value: $name) -> Self {
+                value.to_string()
             }
         }
     };
 }
 
-/// The text is not what 32 bytes are in hex.
+/// A text that is not 32 bytes in hex.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be 64 hex digits")]
 pub struct NotHex;
@@ -77,17 +78,17 @@ hex32! {
 }
 
 hex32! {
-    /// Whose signatures hold.
+    /// An Ed25519 public key.
     PublicKey
 }
 
-/// Gathers what a digest covers, so that no two different things look alike: every text comes after its length, and
-/// all begin with what they are.
+/// Hashes a sequence of values so that different sequences have different encodings: a length precedes every
+/// text, and each sequence begins with its type.
 pub(super) struct Encoder(Sha256);
 
 impl Encoder {
-    pub(super) fn new(what: &str) -> Self {
-        Self(Sha256::new()).text(what)
+    pub(super) fn new(type_name: &str) -> Self {
+        Self(Sha256::new()).text(type_name)
     }
 
     pub(super) fn text(self, text: &str) -> Self {
@@ -98,7 +99,7 @@ impl Encoder {
         self.bytes(&number.to_be_bytes())
     }
 
-    /// As many as ever: what may vary in length is a text.
+    /// Adds bytes of a fixed count; use [`Self::text`] for values of variable length.
     pub(super) fn bytes(mut self, bytes: &[u8]) -> Self {
         self.0.update(bytes);
         self
@@ -109,20 +110,20 @@ impl Encoder {
     }
 }
 
-/// Signs heads. The platform key is not the model's to know.
+/// Signs heads. Outside this crate, because the model does not know the platform key.
 pub trait Signer: Send + Sync {
-    /// What its signatures are verified with.
+    /// The key that verifies its signatures.
     fn public_key(&self) -> PublicKey;
 
-    /// Signs a text.
+    /// Signs the text of a head.
     fn sign(&self, text: &[u8]) -> [u8; SIGNATURE_BYTES];
 }
 
-/// An Ed25519 key for seals.
+/// An Ed25519 key that signs seals.
 pub struct SealingKey(SigningKey);
 
 impl SealingKey {
-    /// Of 32 bytes that nobody else knows.
+    /// A key from 32 secret bytes.
     pub fn from_bytes(secret: &[u8; 32]) -> Self {
         Self(SigningKey::from_seed(secret))
     }
@@ -139,27 +140,27 @@ impl Signer for SealingKey {
 }
 
 impl PublicKey {
-    /// Whether its owner signed the text.
+    /// Whether the owner of the key signed the text.
     fn has_signed(&self, text: &[u8], signature: &[u8; SIGNATURE_BYTES]) -> bool {
         VerifyingKey::from_bytes(self.0).is_signed(text, signature)
     }
 }
 
-/// A link of the chain, as it is kept.
+/// A link of the chain, as the store keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Seal {
-    /// Its place in the chain, from 1.
+    /// Its position in the chain, from 1.
     pub number: i64,
-    /// The first change it covers,
+    /// The first change that it covers.
     pub first_version: i64,
-    /// and the last.
+    /// The last change that it covers.
     pub last_version: i64,
-    /// When it was made, in milliseconds since 1970.
+    /// Time of the seal, in milliseconds since 1970.
     #[cfg_attr(feature = "openapi", schema(value_type = i64))]
     pub at: Timestamp,
-    /// The digest of all this, of the changes, and of the head before.
+    /// The digest of the members above, of the changes, and of the previous head.
     #[serde(with = "bytes")]
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub head: Vec<u8>,
@@ -169,7 +170,7 @@ pub struct Seal {
     pub signature: Vec<u8>,
 }
 
-/// Bytes of any number, as hex.
+/// Serializes bytes of any count as hex.
 mod bytes {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -183,7 +184,7 @@ mod bytes {
     }
 }
 
-/// What a seal's signature holds.
+/// The parsed `signature` of a seal.
 pub(super) struct Signed {
     pub(super) key: PublicKey,
     signature: [u8; SIGNATURE_BYTES],
@@ -191,16 +192,17 @@ pub(super) struct Signed {
 }
 
 impl Seal {
-    /// The seal after another, over the changes that follow its last without a gap.
+    /// Makes the next seal over the changes that follow the previous seal without a gap.
     pub fn next(
         before: Option<&Self>,
         changes: &[Evidence],
         at: Timestamp,
         signer: &dyn Signer,
     ) -> Result<Self, Fault> {
-        let first_version = follows(before);
+        let first_version = first_version_after(before);
         let changes = &changes[..changes.len().min(bounds::SEAL_CHANGES_MAX)];
-        let following = (first_version..).zip(changes).take_while(|(version, it)| it.version == *version);
+        let following =
+            (first_version..).zip(changes).take_while(|(version, change)| change.version == *version);
         let digests: Vec<_> = following.map(|(_, change)| change.digest()).collect();
         if digests.is_empty() {
             return Err(Fault::ChangeMissing { version: first_version });
@@ -209,14 +211,14 @@ impl Seal {
         Self::signed_by(before, last_version, &digests, at, signer)
     }
 
-    /// The seal after another that says which versions there are no changes of.
+    /// Makes the next seal over versions that a restore skipped and that have no changes.
     pub fn skip(
         before: Option<&Self>,
         skipped: Skipped,
         at: Timestamp,
         signer: &dyn Signer,
     ) -> Result<Self, Fault> {
-        let first_version = follows(before);
+        let first_version = first_version_after(before);
         if skipped.first != first_version || skipped.last < first_version {
             return Err(Fault::ChangeMissing { version: first_version });
         }
@@ -234,7 +236,8 @@ impl Seal {
         let altered = Fault::SealAltered { number: number - 1 };
         let previous = before.map(|seal| seal.head_digest().ok_or(altered)).transpose()?;
         let (head, signature) = (Vec::new(), Vec::new());
-        let mut seal = Self { number, first_version: follows(before), last_version, at, head, signature };
+        let mut seal =
+            Self { number, first_version: first_version_after(before), last_version, at, head, signature };
         let head = seal.head_over(previous, digests);
         seal.head = head.0.to_vec();
         seal.signature = [&[FORM][..], &signer.public_key().0, &signer.sign(&to_sign(head))].concat();
@@ -242,12 +245,12 @@ impl Seal {
         Ok(seal)
     }
 
-    /// Its head, if it is one.
+    /// The head as a digest; `None` if it has the wrong length.
     pub fn head_digest(&self) -> Option<Digest> {
         self.head.as_slice().try_into().ok().map(Digest)
     }
 
-    /// What its head must be.
+    /// Computes the head over the previous head and these digests.
     pub(super) fn head_over(&self, previous: Option<Digest>, digests: &[Digest]) -> Digest {
         let encoder = Encoder::new("snavio.seal.v1").bytes(&previous.map_or([0; 32], |head| head.0));
         let numbers = [self.number, self.first_version, self.last_version, self.at.0, digests.len() as i64];
@@ -255,8 +258,8 @@ impl Seal {
         digests.iter().fold(encoder, |encoder, digest| encoder.bytes(&digest.0)).digest()
     }
 
-    /// The parts of its signature, if it has the form of one and is about as many changes as the seal says, or about
-    /// none at all.
+    /// Parses the signature. `None` if it is malformed, or has neither the digests of all covered changes nor
+    /// none.
     pub(super) fn signed(&self) -> Option<Signed> {
         let rest = self.signature.strip_prefix(&[FORM])?;
         let (key, rest) = rest.split_first_chunk::<KEY_BYTES>()?;
@@ -273,38 +276,36 @@ impl Seal {
 }
 
 impl Signed {
-    /// Whether its key's owner signed this head.
+    /// Whether the owner of the key signed this head.
     pub(super) fn holds(&self, head: Digest) -> bool {
         self.key.has_signed(&to_sign(head), &self.signature)
     }
 }
 
-/// The version that the changes of the next seal begin with.
-fn follows(before: Option<&Seal>) -> i64 {
+/// The first version that the next seal covers.
+fn first_version_after(before: Option<&Seal>) -> i64 {
     before.map_or(1, |seal| seal.last_version + 1)
 }
 
-/// Versions that no change made: a restored store goes on above whatever it has forgotten, so that no version means
-/// two registries. Who restores notes it, and the next seal signs it.
+/// Versions without changes. A restored store continues above every version that it may have lost, so that no
+/// version has two meanings. The restore notes the skipped versions, and the next seal signs them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Skipped {
-    /// The first of them,
     pub first: i64,
-    /// and the last.
     pub last: i64,
 }
 
 impl Skipped {
-    /// What the names of such notes begin with; the first version follows.
+    /// The prefix of the note's name; the first skipped version follows.
     pub const NOTES: &str = "registry/skipped/";
 
-    /// As it is noted: a name, and the last version.
+    /// The note in the store: a name, and the last skipped version.
     pub fn note(self) -> (String, String) {
         (format!("{}{}", Self::NOTES, self.first), self.last.to_string())
     }
 
-    /// What a note says, if it is one of these.
+    /// Reads a note; `None` if it is another one.
     pub fn of_note(name: &str, value: &str) -> Option<Self> {
         let first = name.strip_prefix(Self::NOTES)?.parse().ok()?;
         let last = value.parse().ok().filter(|last| (first..i64::MAX).contains(last))?;
@@ -312,7 +313,7 @@ impl Skipped {
     }
 }
 
-/// A head as it is signed: nothing else that the key may sign looks like it.
+/// The signed text of a head. Its prefix excludes confusion with any other text that the key may sign.
 fn to_sign(head: Digest) -> Vec<u8> {
     [b"snavio.head.v1:".as_slice(), &head.0].concat()
 }

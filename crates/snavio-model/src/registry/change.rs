@@ -1,4 +1,5 @@
-//! Changes of the registry: append-only, each with who, when, why, before and after (REG-5).
+//! Changes of the registry. The changelog is append-only and records author, time, note, and the entry before
+//! and after (REG-5).
 
 use serde::{Deserialize, Serialize};
 
@@ -6,36 +7,34 @@ use super::entry::Entry;
 use super::key::EntryKey;
 use crate::time::Timestamp;
 
-/// One change as the changelog keeps it.
+/// One change in the changelog.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// The registry's version once it was made.
+    /// The version of the registry after the change.
     pub version: i64,
-    /// When.
     pub at: Timestamp,
-    /// By whom.
+    /// The author.
     pub who: String,
-    /// For what reason.
+    /// The note of the author.
     pub why: String,
-    /// Which entry.
     pub key: EntryKey,
-    /// What it was; nothing if it was added.
+    /// The entry before the change; `None` if it was added.
     pub before: Option<Entry>,
-    /// What it became; nothing if it was removed.
+    /// The entry after the change; `None` if it was removed.
     pub after: Option<Entry>,
 }
 
-/// What somebody wants to change.
+/// A requested change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wish {
-    /// This entry shall be as given.
+    /// Add the entry, or replace the existing one.
     Put(Entry),
-    /// This entry shall not be.
+    /// Remove the entry.
     Remove(EntryKey),
 }
 
 impl Wish {
-    /// The entry that it is about.
+    /// The key of the entry.
     pub fn key(&self) -> EntryKey {
         match self {
             Self::Put(entry) => entry.key(),
@@ -44,13 +43,12 @@ impl Wish {
     }
 }
 
-/// Who makes a change, when and why.
+/// The author of a change, with time and note.
 #[derive(Debug, Clone)]
 pub struct Author {
     /// The person or principal.
     pub who: String,
-    /// Their reason.
+    /// The note.
     pub why: String,
-    /// The time of the change.
     pub at: Timestamp,
 }

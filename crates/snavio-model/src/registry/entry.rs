@@ -1,5 +1,5 @@
-//! What is registered: tenants, services, routes, event types, subscriptions, grants, keys, clients, adapters and bans, each a
-//! plain record (REG-1).
+//! The entries of the registry: tenants, services, routes, event types, subscriptions, grants, keys, clients,
+//! adapters and bans, each a plain record (REG-1).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::name::{CommandName, EventVersion, GrantedName, KeyVersion, QueueName,
 use crate::ordering::Order;
 use crate::time::Timestamp;
 
-/// One registered thing.
+/// One entry of the registry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -27,31 +27,31 @@ pub enum Entry {
     Tenant(Tenant),
     /// A source or target of messages.
     Service(Service),
-    /// Where a command goes and how it is treated.
+    /// The queue and treatment of a command.
     Route(Route),
-    /// What a service publishes.
+    /// An event type that a service publishes.
     EventType(EventType),
     /// Permission to send a command, or to subscribe to another tenant's events.
     Grant(Grant),
-    /// Where a service gets events, and how they are treated: a route that says whose they are.
+    /// A subscription of a service to events: a route with a publisher.
     Subscription(Route),
-    /// What is pushed to a destination is signed with.
+    /// The secret that signs pushes to a destination.
     PushSecret(PushSecret),
     /// A version of a service's HMAC secret.
     Key(Key),
     /// A service's OAuth client.
     Client(Client),
-    /// A person's token, with what it is good for.
+    /// A personal token, with its role.
     PersonalToken(PersonalToken),
-    /// A grant that a producer would like to have.
+    /// The request of a producer for a grant.
     GrantRequest(GrantRequest),
-    /// Somebody whose word on workloads is taken.
+    /// A platform that attests the identities of workloads.
     Issuer(Issuer),
-    /// Which service a workload is.
+    /// The service of a workload.
     Workload(Workload),
-    /// A source that is shut out.
+    /// An excluded source.
     Ban(Ban),
-    /// What makes events of a provider's webhooks. By itself, because it is larger than all others.
+    /// An adapter for a provider's webhooks. Boxed, because it is much larger than the other variants.
     Adapter(Box<Adapter>),
 }
 
@@ -60,12 +60,11 @@ pub enum Entry {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Tenant {
-    /// Its name.
     pub name: TenantName,
-    /// Where to reach its people.
+    /// How to reach its people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contact: Option<String>,
-    /// A suspended tenant's messages are refused.
+    /// The gateway refuses the messages of a suspended tenant.
     #[serde(default)]
     pub suspended: bool,
 }
@@ -75,46 +74,46 @@ pub struct Tenant {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Service {
-    /// Its full name.
+    /// The full name.
     pub name: ServiceName,
-    /// What it is, for people.
+    /// A description for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Days between two of its keys (REG-10).
+    /// Days between two keys (REG-10).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_days: Option<u32>,
-    /// Days for which a key is accepted beside the one after it.
+    /// Days for which the previous key is accepted beside the current one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_overlap_days: Option<u32>,
-    /// Whether its events must be signed (MSG-4); its commands always are.
+    /// Whether its events must be signed (MSG-4). Commands must always be signed.
     #[serde(default, skip_serializing_if = "is_false")]
     pub signed_events: bool,
 }
 
-/// What is usual is not said, so that documents of the time before read and seal the same.
+/// Defaults are not written, so that documents of earlier versions keep their text and their seals.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
 fn is_false(value: &bool) -> bool {
     !value
 }
 
 impl Service {
-    /// A service with the usual settings.
+    /// A service with default settings.
     pub fn new(name: ServiceName) -> Self {
         Self { name, description: None, key_days: None, key_overlap_days: None, signed_events: false }
     }
 
-    /// Days between two of its keys.
+    /// Days between two keys, or the default.
     pub fn key_days(&self) -> u32 {
         self.key_days.unwrap_or(bounds::KEY_DAYS)
     }
 
-    /// Days for which a key is accepted beside the one after it.
+    /// Days for which the previous key is accepted, or the default.
     pub fn key_overlap_days(&self) -> u32 {
         self.key_overlap_days.unwrap_or(bounds::KEY_OVERLAP_DAYS)
     }
 }
 
-/// How quickly a revoked permission must act (REG-15).
+/// The sensitivity of a permission: the time until its revocation must act (REG-15).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -128,90 +127,90 @@ pub enum Profile {
     Low,
 }
 
-/// Which path a message may take (PIP-7).
+/// The path that a message may take (PIP-7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum DispatchMode {
-    /// Decided in memory where memory can decide.
+    /// Decide in memory if possible.
     #[default]
     Adaptive,
-    /// Everything takes the slow path.
+    /// Decide every message against the store.
     ColdOnly,
 }
 
-/// What a service publishes; nobody else does (PIP-13).
+/// An event type. Only its owner publishes it (PIP-13).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EventType {
     /// The service that publishes it.
     pub owner: ServiceName,
-    /// Its name within that service.
+    /// The name within that service.
     pub name: CommandName,
-    /// The version of events that do not say theirs.
+    /// The version of events that state none.
     #[serde(default)]
     pub version: EventVersion,
 }
 
-/// `(target, name)` → a queue, and how messages to it are treated (REG-2).
+/// Maps `(target, name)` to a queue and sets the treatment of its messages (REG-2).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Route {
-    /// The service that takes the command, or subscribes to the events.
+    /// The service that accepts the command, or subscribes to the events.
     pub target: ServiceName,
     /// The command, or the event type.
     pub name: CommandName,
-    /// Of a subscription: the service whose events it is for.
+    /// The publisher, for a subscription.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events_of: Option<ServiceName>,
-    /// The queue it goes to, in the target's tenant.
+    /// The queue of the deliveries, in the target's tenant.
     pub queue: QueueName,
-    /// Where its dead letters gather, in the target's tenant.
+    /// The queue of the dead letters, in the target's tenant.
     pub dead_letter_queue: QueueName,
-    /// How repeats are treated.
+    /// The treatment of repeated ids.
     #[serde(default)]
     pub claim: ClaimPolicy,
-    /// By whom it is processed, and how attempts follow each other.
+    /// The processing of the messages, and the sequence of attempts.
     #[serde(default, skip_serializing_if = "Processing::is_default")]
     pub processing: Processing,
-    /// Which path its messages may take.
+    /// The path that its messages may take.
     #[serde(default)]
     pub dispatch: DispatchMode,
-    /// How quickly a revoked grant must act.
+    /// The time until a revoked grant must act.
     #[serde(default)]
     pub profile: Profile,
-    /// Receives before a delivery becomes a dead letter.
+    /// Number of receives before a delivery becomes a dead letter.
     #[serde(default = "receives_default")]
     pub receives_max: u32,
-    /// How quickly consumers are expected to drain the queue.
+    /// Time in which consumers are expected to drain the queue, in seconds.
     #[serde(default = "drain_default")]
     pub expected_drain_seconds: u32,
-    /// How its messages are ordered, if they are (ORD-1).
+    /// The order of its messages (ORD-1); without it they are not ordered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<Box<Order>>,
-    /// Whether the registry in memory may decide who may send (REG-15).
+    /// Whether the registry in memory may decide on permission (REG-15).
     #[serde(default, skip_serializing_if = "Acl::is_default")]
     pub acl: Acl,
-    /// When an ephemeral route ends.
+    /// End of an ephemeral route.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::time::text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub expires_at: Option<Timestamp>,
-    /// Of a push: since when nothing is sent any more, and why. What comes waits in the queue.
+    /// Set while pushes are disabled, with time and note. Deliveries wait in the queue meanwhile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disabled: Option<Box<Disabled>>,
 }
 
-/// By what a route's grants are judged (REG-15).
+/// The registry that decides on a route's grants (REG-15).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Acl {
-    /// By the registry in memory, as old as the profile allows.
+    /// The registry in memory, up to the age that the profile allows.
     #[default]
     Cached,
-    /// By the store's, inside the commit of every message.
+    /// The store's registry, inside the commit of every message.
     Always,
 }
 
@@ -230,37 +229,37 @@ fn drain_default() -> u32 {
 }
 
 impl Route {
-    /// What is wrong with how long its claims are kept, with the arithmetic (CLM-15, CLM-20).
+    /// The problem of its claim retention, if any, with the arithmetic (CLM-15, CLM-20).
     pub(super) fn claim_problem(&self, window: Duration) -> Option<String> {
         self.claim.problem(window, self.processing.longest(self.receives_max))
     }
 
-    /// What is wrong with how its messages are ordered, if anything (ORD-1).
+    /// The first problem of its ordering, if any (ORD-1).
     pub(super) fn order_problem(&self) -> Option<String> {
         let order = self.order.as_ref()?;
         if self.claim == ClaimPolicy::None {
             return Some(
-                "order: what was seen is told from what is late by its claim: give the route a claim policy"
+                "order requires claims, to tell duplicates from late messages: give the route a claim policy"
                     .to_owned(),
             );
         }
         if self.processing.kind == ProcessingKind::Reported {
             return Some(
-                "order is for messages that are sent, not for work that its service begins by itself"
+                "order is not for processing.kind reported: its service begins that work by itself"
                     .to_owned(),
             );
         }
-        if order.scope.is_none() && order.completion.iter().any(|it| *it != self.name) {
+        if order.scope.is_none() && order.completion.iter().any(|name| *name != self.name) {
             return Some(format!(
-                "order.completion names types that this route never gets: give {} and their routes one scope",
+                "order.completion has types that this route never receives: give {} and their routes the same scope",
                 self.name
             ));
         }
         order.problem()
     }
 
-    /// The destination that claims and deliveries name: `tenant/service:name`, of a subscription
-    /// `tenant/service:publisher-tenant/publisher:type`.
+    /// The destination in claims and deliveries: `tenant/service:name`, or
+    /// `tenant/service:publisher-tenant/publisher:type` for a subscription.
     pub fn destination(&self) -> Arc<str> {
         match &self.events_of {
             Some(publisher) => format!("{}:{publisher}:{}", self.target, self.name).into(),
@@ -268,19 +267,20 @@ impl Route {
         }
     }
 
-    /// What it is registered under, as a route or as a subscription.
+    /// The key of the entry, as a route or as a subscription.
     pub fn key(&self) -> EntryKey {
         let kind = if self.events_of.is_some() { Kind::Subscription } else { Kind::Route };
         EntryKey { kind, name: self.destination().to_string() }
     }
 
-    /// The publisher of another tenant, whose permission a subscription to its events needs (PIP-13).
+    /// The publisher, if it belongs to another tenant. A subscription to its events needs a grant (PIP-13).
     pub fn foreign_publisher(&self) -> Option<&ServiceName> {
         self.events_of.as_ref().filter(|publisher| publisher.tenant() != self.target.tenant())
     }
 }
 
-/// The event type within the destination of a subscription; none within that of a route. Names hold no colon.
+/// The event type in the destination of a subscription; `None` for the destination of a route. Names have no
+/// colons.
 pub fn event_type_of(destination: &str) -> Option<&str> {
     let (_, address) = destination.split_once(':')?;
     address.split_once(':').map(|(_, name)| name)
@@ -290,34 +290,34 @@ pub(super) fn destination(target: &ServiceName, name: &CommandName) -> Arc<str> 
     format!("{target}:{name}").into()
 }
 
-/// Permission for `(source, target, name)`: to send the command, and to subscribe to the event type of that name.
+/// Permission for `(source, target, name)`: to send the command, or to subscribe to the event type with that
+/// name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Grant {
-    /// Who may send, or subscribe.
+    /// The service that may send or subscribe.
     pub source: ServiceName,
-    /// To whom.
+    /// The target or publisher.
     pub target: ServiceName,
-    /// Which command or event type; `*` for all commands, but for those of critical routes.
+    /// The command or event type; `*` stands for all commands except those of critical routes.
     pub name: GrantedName,
-    /// When it ends.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::time::text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub expires_at: Option<Timestamp>,
-    /// How quickly its end must act, if more quickly than its route says.
+    /// The sensitivity of the grant, if it is stricter than its route's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
 }
 
 impl Grant {
-    /// A grant without an end.
+    /// A grant without expiry.
     pub fn new(source: ServiceName, target: ServiceName, name: impl Into<GrantedName>) -> Self {
         Self { source, target, name: name.into(), expires_at: None, profile: None }
     }
 }
 
-/// A secret encrypted under the platform key (REG-13): text that only the platform can open.
+/// A secret encrypted under the platform key (REG-13). Only the platform can decrypt the text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Sealed(pub String);
@@ -327,79 +327,77 @@ pub struct Sealed(pub String);
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Key {
-    /// Whose key it is.
+    /// The service that signs with it.
     pub service: ServiceName,
-    /// Its name in messages.
+    /// The version in messages.
     pub version: KeyVersion,
-    /// The secret, encrypted.
     #[cfg_attr(feature = "openapi", schema(ignore))]
     pub secret: Sealed,
-    /// When it was made.
     pub created_at: Timestamp,
-    /// When it ends: set when the next one is made (REG-10).
+    /// The planned end, set when the next key is made (REG-10).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
-    /// When it was found to be compromised (REG-12).
+    /// Time of its revocation (REG-12).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked_at: Option<Timestamp>,
 }
 
 impl Key {
-    /// When it is not accepted any more, if that is known.
+    /// The time from which the gateway no longer accepts it, if known.
     pub fn ends_at(&self) -> Option<Timestamp> {
         self.expires_at.into_iter().chain(self.revoked_at).min()
     }
 }
 
-/// An OAuth client that speaks for one service.
+/// An OAuth client that acts for one service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Client {
-    /// Its public id.
+    /// The public id.
     pub id: String,
-    /// The service it speaks for.
+    /// The service that it acts for.
     pub service: ServiceName,
-    /// A keyed hash of its secret, in hex (REG-7).
+    /// A keyed hash of the secret, in hex (REG-7).
     #[cfg_attr(feature = "openapi", schema(ignore))]
     pub secret_hash: String,
-    /// When it was made.
     pub created_at: Timestamp,
 }
 
-/// A source that is shut out by an operator (LIM-7).
+/// An operator's exclusion of a source (LIM-7).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Ban {
-    /// The service whose messages are refused.
+    /// The service with refused messages.
     pub source: ServiceName,
-    /// For what reason, for people.
+    /// The note of the operator.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// When it ends.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::time::text")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub until: Option<Timestamp>,
 }
 
 impl Entry {
-    /// What the entry is found by.
+    /// The key of the entry.
     pub fn key(&self) -> EntryKey {
         match self {
             Self::Tenant(tenant) => EntryKey::tenant(&tenant.name),
             Self::Service(service) => EntryKey::service(&service.name),
             Self::Route(route) => EntryKey::route(&route.target, &route.name),
-            Self::EventType(it) => EntryKey::event_type(&it.owner, &it.name),
+            Self::EventType(event_type) => EntryKey::event_type(&event_type.owner, &event_type.name),
             Self::Subscription(route) => {
                 EntryKey { kind: Kind::Subscription, name: route.destination().to_string() }
             }
             Self::Grant(grant) => EntryKey::grant(&grant.source, &grant.target, &grant.name),
-            Self::PushSecret(it) => EntryKey::push_secret(&it.destination),
+            Self::PushSecret(secret) => EntryKey::push_secret(&secret.destination),
             Self::Key(key) => EntryKey::key(&key.service, &key.version),
             Self::Client(client) => EntryKey::client(&client.id),
             Self::PersonalToken(token) => EntryKey::personal_token(&token.id),
-            Self::GrantRequest(it) => EntryKey::grant_request(&it.source, &it.target, &it.name),
+            Self::GrantRequest(request) => {
+                EntryKey::grant_request(&request.source, &request.target, &request.name)
+            }
             Self::Issuer(issuer) => EntryKey::issuer(&issuer.issuer),
             Self::Workload(workload) => EntryKey::workload(&workload.issuer, &workload.subject),
             Self::Ban(ban) => EntryKey::ban(&ban.source),
@@ -407,19 +405,19 @@ impl Entry {
         }
     }
 
-    /// The tenant that owns the entry, none for the platform's: a grant belongs to the target's owner, who gives it.
+    /// The tenant that owns the entry; empty for the platform. A grant belongs to the owner of its target.
     pub fn owner(&self) -> &str {
         match self {
             Self::Tenant(tenant) => tenant.name.as_str(),
             Self::Service(service) => service.name.tenant(),
             Self::Route(route) | Self::Subscription(route) => route.target.tenant(),
-            Self::EventType(it) => it.owner.tenant(),
+            Self::EventType(event_type) => event_type.owner.tenant(),
             Self::Grant(grant) => grant.target.tenant(),
-            Self::PushSecret(it) => it.owner(),
+            Self::PushSecret(secret) => secret.owner(),
             Self::Key(key) => key.service.tenant(),
             Self::Client(client) => client.service.tenant(),
             Self::PersonalToken(token) => token.tenant.as_ref().map_or("", TenantName::as_str),
-            Self::GrantRequest(it) => it.target.tenant(),
+            Self::GrantRequest(request) => request.target.tenant(),
             Self::Workload(workload) => workload.service.tenant(),
             Self::Adapter(adapter) => adapter.service.tenant(),
             Self::Issuer(_) | Self::Ban(_) => "",

@@ -1,9 +1,9 @@
-//! The changelog as evidence (REG-5): each change as it is written, what of it is shown to whoever verifies, and the
-//! digest that its seal keeps.
+//! The changelog as evidence (REG-5): each change as written, the parts of it that a verifier sees, and the
+//! digest in its seal.
 //!
-//! A digest is of the text that a store keeps, not of what this version reads in it: a change that an older or newer
-//! version wrote has the digest it was sealed with. Secrets are in it by a digest of their own, so that the log can
-//! be verified by somebody who sees none of them, not even encrypted.
+//! A digest covers the text in the store, not the parsed entry: so a change by an older or newer version
+//! keeps its digest. Secrets enter the digest as a digest of their own. A verifier thus needs no secret, not
+//! even an encrypted one.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,29 +15,28 @@ use crate::time::Timestamp;
 /// Members of entries that are never shown.
 pub const SECRET_MEMBERS: [&str; 4] = ["secret", "secret_hash", "previous_secret", "secrets"];
 
-/// A change as the changelog keeps it: its entries are text, whatever version wrote them.
+/// A change as the store keeps it: its entries are texts, whatever version wrote them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggedChange {
-    /// The registry's version once it was made.
+    /// The version of the registry after the change.
     pub version: i64,
-    /// When.
     pub at: Timestamp,
-    /// By whom.
+    /// The author.
     pub who: String,
-    /// For what reason.
+    /// The note of the author.
     pub why: String,
     /// The word for the entry's kind.
     pub kind: String,
-    /// The entry's name.
+    /// The name of the entry within its kind.
     pub name: String,
-    /// What it was, as JSON.
+    /// The entry before the change, as JSON.
     pub before: Option<String>,
-    /// What it became, as JSON.
+    /// The entry after the change, as JSON.
     pub after: Option<String>,
 }
 
 impl LoggedChange {
-    /// A change, to be written.
+    /// Serializes a change for the store.
     pub fn of(change: &Change) -> serde_json::Result<Self> {
         let text = |entry: &Option<_>| entry.as_ref().map(serde_json::to_string).transpose();
         Ok(Self {
@@ -52,7 +51,7 @@ impl LoggedChange {
         })
     }
 
-    /// What it says, if this version can read it.
+    /// Parses the change; `None` if this version cannot read it.
     pub fn read(&self) -> Option<Change> {
         let entry = |text: &Option<String>| text.as_deref().map(serde_json::from_str).transpose().ok();
         Some(Change {
@@ -66,7 +65,7 @@ impl LoggedChange {
         })
     }
 
-    /// What of it is shown to whoever verifies.
+    /// The parts of the change that a verifier sees.
     pub fn evidence(&self) -> Evidence {
         Evidence {
             version: self.version,
@@ -81,44 +80,44 @@ impl LoggedChange {
     }
 }
 
-/// A change as it is verified.
+/// A change as a verifier sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Evidence {
-    /// The registry's version once it was made.
+    /// The version of the registry after the change.
     pub version: i64,
-    /// When, in milliseconds since 1970.
+    /// Time of the change, in milliseconds since 1970.
     #[cfg_attr(feature = "openapi", schema(value_type = i64))]
     pub at: Timestamp,
-    /// By whom.
+    /// The author.
     pub who: String,
-    /// For what reason.
+    /// The note of the author.
     pub why: String,
     /// The word for the entry's kind.
     pub kind: String,
-    /// The entry's name.
+    /// The name of the entry within its kind.
     pub name: String,
-    /// What it was; nothing if it was added.
+    /// The entry before the change; `None` if it was added.
     pub before: Option<EntryEvidence>,
-    /// What it became; nothing if it was removed.
+    /// The entry after the change; `None` if it was removed.
     pub after: Option<EntryEvidence>,
 }
 
-/// An entry as it is verified.
+/// An entry as a verifier sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EntryEvidence {
-    /// Its JSON in canonical form, without what is secret. Empty if what is written is no JSON.
+    /// The canonical JSON of the entry without its secrets. Empty if the stored text is not JSON.
     pub text: String,
-    /// The digest of what is secret in it, or of all of it if it is no JSON.
+    /// The digest of the secrets, or of the whole text if it is not JSON.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub secret_digest: Option<Digest>,
 }
 
 impl EntryEvidence {
-    /// Of an entry as it is written.
+    /// The evidence of an entry's stored text.
     pub fn of(written: &str) -> Self {
         Self::of_json(written).unwrap_or_else(|_| Self {
             text: String::new(),
@@ -142,30 +141,30 @@ impl EntryEvidence {
 fn secret_digest(written: &str) -> Option<Digest> {
     let members: serde_json::Map<_, _> = serde_json::from_str(written).ok()?;
     let mut encoder = Encoder::new("snavio.secret.v1");
-    let mut any = false;
+    let mut has_secrets = false;
     for (name, value) in SECRET_MEMBERS.iter().filter_map(|name| members.get_key_value(*name)) {
         encoder = encoder.text(name).text(&value.to_string());
-        any = true;
+        has_secrets = true;
     }
-    any.then(|| encoder.digest())
+    has_secrets.then(|| encoder.digest())
 }
 
 impl Evidence {
-    /// What its seal keeps of it.
+    /// The digest that its seal keeps.
     pub fn digest(&self) -> Digest {
         self.digest_as(self.version)
     }
 
-    /// What a seal would keep of it under another version.
+    /// The digest that a seal would keep if the change had another version.
     pub(super) fn digest_as(&self, version: i64) -> Digest {
         let encoder = Encoder::new("snavio.change.v1").number(version).number(self.at.0);
-        let encoder =
-            [&self.who, &self.why, &self.kind, &self.name].into_iter().fold(encoder, |to, it| to.text(it));
-        [&self.before, &self.after].into_iter().fold(encoder, entry).digest()
+        let texts = [&self.who, &self.why, &self.kind, &self.name];
+        let encoder = texts.into_iter().fold(encoder, |encoder, text| encoder.text(text));
+        [&self.before, &self.after].into_iter().fold(encoder, encode_entry).digest()
     }
 }
 
-fn entry(encoder: Encoder, entry: &Option<EntryEvidence>) -> Encoder {
+fn encode_entry(encoder: Encoder, entry: &Option<EntryEvidence>) -> Encoder {
     let Some(entry) = entry else { return encoder.number(0) };
     let encoder = encoder.number(1).text(&entry.text);
     match &entry.secret_digest {

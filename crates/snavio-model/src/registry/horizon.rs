@@ -1,4 +1,4 @@
-//! How far back it can be known what a tenant sent (CLM-10, CLM-19).
+//! How far back the store knows a tenant's messages (CLM-10, CLM-19).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,29 +9,30 @@ use crate::bounds;
 use crate::name::{GrantedName, TenantName};
 use crate::time::Timestamp;
 
-/// Times of one destination that are told apart; older ones are taken for one, with the shortest keep of them.
+/// Periods of one destination that are distinguished. Older ones merge into one, with the shortest retention
+/// among them.
 const SPANS_MAX: usize = 16;
 
-/// Claims by the tenants that they are of: the sender's, and the owner of the destination.
+/// Selects claims by the tenants involved: the sender's, and the owner of the destination.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Involved<'a> {
-    /// Each of these is the sender or the owner; any tenant where there are none.
+    /// Each of these tenants must be the sender or the owner; empty for any.
     pub parties: &'a [String],
-    /// The sender; any when not given.
+    /// The tenant of the sender; `None` for any.
     pub sender: Option<&'a TenantName>,
 }
 
 impl Involved<'_> {
-    /// Whether such a claim can be at a destination of this owner, by who can send there.
+    /// Whether such a claim can exist at a destination of this owner, given the tenants that can send there.
     fn can_be_at(&self, owner: &str, is_sent_by: impl Fn(&str) -> bool) -> bool {
-        let is_involved = |party: &String| party == owner || is_sent_by(party);
-        self.parties.iter().all(is_involved) && self.sender.is_none_or(|sender| is_sent_by(sender.as_str()))
+        self.parties.iter().all(|party| party == owner || is_sent_by(party))
+            && self.sender.is_none_or(|sender| is_sent_by(sender.as_str()))
     }
 }
 
 impl Registry {
-    /// The shortest time for which such claims are kept. A tenant can send by routes to its own services, by those of others
-    /// that it is granted, and by subscriptions to its events. None if no claim is made of anything.
+    /// The shortest retention of such claims. A tenant can send to its own routes, to routes that it is
+    /// granted, and to subscriptions to its events. `None` if no destination claims ids.
     pub fn shortest_keep(&self, involved: Involved<'_>) -> Option<Duration> {
         let keeps = self.services().flat_map(|view| {
             let owner = view.name.tenant();
@@ -49,24 +50,24 @@ impl Registry {
 
 fn is_sent_by(tenant: &str, view: &ServiceView, route: &BoundRoute) -> bool {
     let is_granted = |name: &str| {
-        view.grants.get(name).is_some_and(|of_name| of_name.keys().any(|it| it.tenant() == tenant))
+        view.grants.get(name).is_some_and(|of_name| of_name.keys().any(|source| source.tenant() == tenant))
     };
     view.name.tenant() == tenant || is_granted(route.route.name.as_str()) || is_granted(GrantedName::ALL)
 }
 
 fn is_published_by(tenant: &str, route: &BoundRoute) -> bool {
-    route.route.events_of.as_ref().is_some_and(|it| it.tenant() == tenant)
+    route.route.events_of.as_ref().is_some_and(|publisher| publisher.tenant() == tenant)
 }
 
-/// For how long claims were kept at each destination, and when that was so: what is registered for years now may have been
-/// for minutes when something was sent, and what was claimed then is forgotten (CLM-10). Made of the changelog.
+/// The past retention of claims at each destination, computed from the changelog. A route with a retention of
+/// years today may have had minutes when a message was sent, and a claim of that time has expired (CLM-10).
 #[derive(Debug, Default)]
 pub struct Horizons {
     version: i64,
     destinations: BTreeMap<Arc<str>, Past>,
-    /// What a tenant's services were ever granted: targets and names.
+    /// All targets and names that were ever granted to a tenant's services.
     granted: BTreeMap<String, BTreeSet<(String, String)>>,
-    /// Every tenant that was ever registered.
+    /// All tenants that were ever registered.
     tenants: BTreeSet<TenantName>,
 }
 
@@ -81,7 +82,7 @@ struct Past {
     spans: Vec<Span>,
 }
 
-/// A time in which claims were kept for so long; not at all where none were made.
+/// A period with one retention of claims; zero if no ids were claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Span {
     from: Timestamp,
@@ -90,22 +91,28 @@ struct Span {
 }
 
 impl Span {
-    /// Whether a claim that was made then, of what was sent at a time at the earliest, is kept still. For a while after a
-    /// change messages are still settled by what was before.
+    /// Whether every claim of this period, for messages sent at `sent_at` or later, is still kept. For a
+    /// while after a change, messages are still settled by the previous settings.
     fn keeps(&self, sent_at: Option<Timestamp>, now: Timestamp) -> bool {
         let earliest = sent_at.map_or(self.from, |at| at.max(self.from));
         let is_later = self.until.is_some_and(|until| earliest > until.plus(bounds::CLAIM_KEEP_SLACK));
         is_later || now < earliest.plus(self.keep)
     }
+
+    /// Whether a message that arrived at this time may have been settled by the settings of this period.
+    fn may_apply_at(&self, at: Timestamp) -> bool {
+        let is_later = self.until.is_some_and(|until| at > until.plus(limits::CLAIM_KEEP_SLACK));
+        !is_later && at >= self.from.minus(limits::CLAIM_KEEP_SLACK)
+    }
 }
 
 impl Horizons {
-    /// Up to which version of the registry it is made.
+    /// The version of the registry up to which the changes are included.
     pub fn version(&self) -> i64 {
         self.version
     }
 
-    /// Takes in the next change.
+    /// Adds the next change of the changelog.
     pub fn add(&mut self, change: &Change) {
         self.version = change.version;
         if let Some(Entry::Grant(grant)) = &change.after {
@@ -115,79 +122,83 @@ impl Horizons {
         if let Some(Entry::Tenant(tenant)) = &change.after {
             self.tenants.insert(tenant.name.clone());
         }
-        let (before, after) = (routed(change.before.as_ref()), routed(change.after.as_ref()));
+        let (before, after) = (route_of(change.before.as_ref()), route_of(change.after.as_ref()));
         let Some(route) = after.or(before) else { return };
         let past = self.destinations.entry(route.destination()).or_insert_with(|| Past {
             target: route.target.to_string(),
             tenant: route.target.tenant().to_owned(),
             name: route.name.to_string(),
-            publishers: route.events_of.as_ref().map(|it| it.tenant().to_owned()),
+            publishers: route.events_of.as_ref().map(|publisher| publisher.tenant().to_owned()),
             claimed: false,
             spans: Vec::new(),
         });
-        past.change(before.map(keep), after.map(keep), change.at);
+        past.change(before.map(retention), after.map(retention), change.at);
     }
 
-    /// Whether whatever was sent to a destination at a time, or at any, would still be known.
+    /// Whether every message to a destination, sent at this time or (with `None`) at any time, still has its
+    /// claim.
     pub fn keep_all_at(&self, destination: &str, sent_at: Option<Timestamp>, now: Timestamp) -> bool {
         let past = self.destinations.get(destination);
-        past.is_some_and(|past| past.spans.iter().all(|it| it.keeps(sent_at, now)))
+        past.is_some_and(|past| past.spans.iter().all(|span| span.keeps(sent_at, now)))
     }
 
-    /// Every tenant that was ever registered, in the order of their names.
+    /// All tenants that were ever registered, ordered by name.
     pub fn tenants(&self) -> impl Iterator<Item = &TenantName> {
         self.tenants.iter()
     }
 
-    /// Whether a destination was ever registered at which such claims can be.
+    /// Whether a destination was ever registered at which such claims can exist.
     pub fn was_registered(&self, destination: &str, involved: Involved<'_>) -> bool {
         self.destinations.get(destination).is_some_and(|past| self.can_be_at(past, involved))
     }
 
-    /// Whether claims are made at a destination, or ever were.
+    /// Whether a destination claims ids, or ever did.
     pub fn ever_claimed_at(&self, destination: &str) -> bool {
-        self.destinations.get(destination).is_some_and(|it| it.claimed)
+        self.destinations.get(destination).is_some_and(|past| past.claimed)
     }
 
-    /// Whether a destination that claims was there at a time.
+    /// Whether a destination existed at this time and claimed ids.
     pub fn was_claiming_at(&self, destination: &str, at: Timestamp) -> bool {
         let past = self.destinations.get(destination);
-        let was_then = |it: &Span| !it.keep.is_zero() && at >= it.from && it.until.is_none_or(|end| at < end);
-        past.is_some_and(|past| past.spans.iter().any(was_then))
+        past.is_some_and(|past| {
+            past.spans
+                .iter()
+                .any(|span| !span.keep.is_zero() && at >= span.from && span.until.is_none_or(|end| at < end))
+        })
     }
 
-    /// Whether what came to a destination at a time was claimed there, or may have been: for a while around a change messages
-    /// are settled by what was before and after it.
+    /// Whether an id that arrived at a destination at this time was claimed, or may have been: for a while
+    /// around a change, messages are settled by the settings before or after it.
     pub fn may_have_claimed_at(&self, destination: &str, at: Timestamp) -> bool {
-        let may_be_of = |it: &Span| {
-            let is_later = it.until.is_some_and(|until| at > until.plus(bounds::CLAIM_KEEP_SLACK));
-            !is_later && at >= it.from.minus(bounds::CLAIM_KEEP_SLACK)
-        };
         let Some(past) = self.destinations.get(destination) else { return false };
-        // Of the oldest times, which are taken for one, the shortest keep is known, and some may have been longer.
+        // The merged oldest period records only its shortest retention; some of its periods may have had a
+        // longer one.
         let merged = past.spans.first().filter(|_| past.claimed && past.spans.len() == SPANS_MAX);
-        let claiming = past.spans.iter().filter(|it| !it.keep.is_zero());
-        claiming.chain(merged).any(may_be_of)
+        let claiming = past.spans.iter().filter(|span| !span.keep.is_zero());
+        claiming.chain(merged).any(|span| span.may_apply_at(at))
     }
 
-    /// Whether every such claim of what was sent at a time, or at any, would still be kept, wherever claims were ever made.
+    /// Whether all such claims, for messages sent at this time or (with `None`) at any time, are still kept
+    /// at every destination that ever claimed ids.
     pub fn keep_all_of(&self, involved: Involved<'_>, sent_at: Option<Timestamp>, now: Timestamp) -> bool {
         let past = self.destinations.values().filter(|past| past.claimed && self.can_be_at(past, involved));
         past.flat_map(|past| &past.spans).all(|span| span.keeps(sent_at, now))
     }
 
-    /// Whether such claims can be at a destination, by who could ever send there.
+    /// Whether a tenant was ever granted a name at the target of a destination.
+    fn was_granted(&self, past: &Past, tenant: &str, name: &str) -> bool {
+        let granted = self.granted.get(tenant);
+        granted.is_some_and(|granted| granted.contains(&(past.target.clone(), name.to_owned())))
+    }
+
+    /// Whether such claims can exist at a destination, given the tenants that could ever send there.
     fn can_be_at(&self, past: &Past, involved: Involved<'_>) -> bool {
-        let is_granted = |tenant: &str, name: &str| {
-            let granted = self.granted.get(tenant);
-            granted.is_some_and(|granted| granted.contains(&(past.target.clone(), name.to_owned())))
-        };
         let is_sent_by = |tenant: &str| match &past.publishers {
             Some(publishers) => publishers == tenant,
             None => {
                 past.tenant == tenant
-                    || is_granted(tenant, &past.name)
-                    || is_granted(tenant, GrantedName::ALL)
+                    || self.was_granted(past, tenant, &past.name)
+                    || self.was_granted(past, tenant, GrantedName::ALL)
             }
         };
         involved.can_be_at(&past.tenant, is_sent_by)
@@ -197,11 +208,11 @@ impl Horizons {
 impl Past {
     fn change(&mut self, before: Option<Duration>, after: Option<Duration>, at: Timestamp) {
         self.claimed |= before.into_iter().chain(after).any(|keep| !keep.is_zero());
-        // Of the time before the changelog nothing is known but this.
+        // This is the only knowledge about the time before the changelog.
         if let Some(keep) = before.filter(|_| self.spans.is_empty()) {
             self.spans.push(Span { from: Timestamp(0), until: None, keep });
         }
-        if let Some(open) = self.spans.last_mut().filter(|it| it.until.is_none()) {
+        if let Some(open) = self.spans.last_mut().filter(|span| span.until.is_none()) {
             if Some(open.keep) == after {
                 return;
             }
@@ -216,14 +227,14 @@ impl Past {
     }
 }
 
-fn routed(entry: Option<&Entry>) -> Option<&Route> {
+fn route_of(entry: Option<&Entry>) -> Option<&Route> {
     match entry {
         Some(Entry::Route(route) | Entry::Subscription(route)) => Some(route),
         _ => None,
     }
 }
 
-fn keep(route: &Route) -> Duration {
+fn retention(route: &Route) -> Duration {
     route.claim.keep().unwrap_or_default()
 }
 
@@ -246,7 +257,8 @@ mod tests {
         serde_json::from_str(text).unwrap()
     }
 
-    /// The horizons after a route was registered so, at these times; not at all, where there is no policy.
+    /// The horizons after a route was registered with these policies at these times; no policy removes the
+    /// route.
     fn registered(steps: &[(i64, Option<ClaimPolicy>)]) -> Horizons {
         let (mut horizons, mut before) = (Horizons::default(), None);
         for (version, (seconds, policy)) in steps.iter().enumerate() {
@@ -268,15 +280,15 @@ mod tests {
         horizons
     }
 
-    /// Whether claims are kept that a tenant sent, or was sent.
-    fn kept(horizons: &Horizons, tenant: &str, sent_at: Option<Timestamp>, now: Timestamp) -> bool {
+    /// Whether all claims are kept that a tenant sent or received.
+    fn keeps(horizons: &Horizons, tenant: &str, sent_at: Option<Timestamp>, now: Timestamp) -> bool {
         let parties = [tenant.to_owned()];
         horizons.keep_all_of(Involved { parties: &parties, sender: None }, sent_at, now)
     }
 
     /// CLM-10
     #[test]
-    fn what_was_sent_under_a_shorter_keep_may_be_forgotten() {
+    fn shorter_past_retention_may_have_forgotten() {
         let ledger = Some(ClaimPolicy::ledger());
         let changed = registered(&[(0, Some(SHORT)), (1000, Some(SHORT)), (DAY, ledger)]);
         for (sent_at, now, is_kept) in [
@@ -286,7 +298,7 @@ mod tests {
             (None, 100, true),
             (None, 180, false),
             (None, DAY + 5, false),
-            // For a minute after a change messages may be settled by what was before.
+            // For a minute after a change, messages may be settled by the previous settings.
             (Some(DAY + 30), DAY + 300, false),
             (Some(DAY + 61), DAY + 300, true),
             (Some(DAY + 61), 2000 * DAY, true),
@@ -295,33 +307,36 @@ mod tests {
             let sent = sent_at.map(at);
             let destination = route().destination();
             assert_eq!(changed.keep_all_at(&destination, sent, at(now)), is_kept, "{sent_at:?} at {now}");
-            assert_eq!(kept(&changed, route().target.tenant(), sent, at(now)), is_kept);
+            assert_eq!(keeps(&changed, route().target.tenant(), sent, at(now)), is_kept);
         }
         assert!(
             changed.ever_claimed_at(&route().destination())
                 && !changed.ever_claimed_at("acme/nobody:nothing")
         );
         let always = registered(&[(0, ledger)]);
-        assert!(always.keep_all_at(&route().destination(), None, at(2000 * DAY)), "nothing was there before");
+        assert!(always.keep_all_at(&route().destination(), None, at(2000 * DAY)), "no route existed before");
         assert!(
             !always.keep_all_at("acme/nobody:nothing", None, at(0)),
-            "and of what never was nothing is said"
+            "an unknown destination promises nothing"
         );
-        assert!(kept(&always, "elsewhere", None, at(3000 * DAY)), "who can send nothing has sent nothing");
+        assert!(
+            keeps(&always, "elsewhere", None, at(3000 * DAY)),
+            "a tenant without permission sent nothing"
+        );
         let unclaimed = registered(&[(0, Some(ClaimPolicy::None)), (10, ledger)]);
         assert!(!unclaimed.keep_all_at(&route().destination(), None, at(20)));
-        assert!(unclaimed.ever_claimed_at(&route().destination()), "it is now");
+        assert!(unclaimed.ever_claimed_at(&route().destination()), "it claims ids now");
         let never = registered(&[(0, Some(ClaimPolicy::None)), (10, None)]);
         assert!(!never.ever_claimed_at(&route().destination()));
         let gone = registered(&[(0, Some(SHORT)), (1000, None)]);
-        assert!(gone.ever_claimed_at(&route().destination()), "it was then");
-        assert!(!kept(&gone, route().target.tenant(), Some(at(500)), at(2000)), "it was there then");
-        assert!(kept(&gone, route().target.tenant(), Some(at(1500)), at(2000)));
+        assert!(gone.ever_claimed_at(&route().destination()), "it claimed ids before its removal");
+        assert!(!keeps(&gone, route().target.tenant(), Some(at(500)), at(2000)), "it existed at that time");
+        assert!(keeps(&gone, route().target.tenant(), Some(at(1500)), at(2000)));
     }
 
     /// CLM-20
     #[test]
-    fn what_was_claimed_when_it_came_is_known_when_nothing_is_claimed_any_more() {
+    fn past_claims_are_known_after_claiming_ends() {
         let none = Some(ClaimPolicy::None);
         let loosened = registered(&[(0, none), (1000, Some(SHORT)), (2000, none), (3000, None)]);
         for (came_at, was_claimed) in
@@ -333,39 +348,39 @@ mod tests {
         assert!(!loosened.may_have_claimed_at("acme/nobody:nothing", at(1500)));
         let once =
             registered(&[(0, Some(ClaimPolicy::None)), (10, Some(SHORT)), (20, Some(ClaimPolicy::None))]);
-        let claiming = |seconds| once.was_claiming_at(&route().destination(), at(seconds));
-        assert_eq!([9, 10, 19, 20].map(claiming), [false, true, true, false]);
+        let was_claiming =
+            [9, 10, 19, 20].map(|seconds| once.was_claiming_at(&route().destination(), at(seconds)));
+        assert_eq!(was_claiming, [false, true, true, false]);
     }
 
     /// CLM-10
     #[test]
-    fn what_was_granted_once_may_have_been_used() {
+    fn past_grant_may_have_been_used() {
         let mut horizons = registered(&[(0, Some(SHORT))]);
-        assert!(kept(&horizons, "zeta", None, at(500)));
+        assert!(keeps(&horizons, "zeta", None, at(500)));
         let name: GrantedName = GrantedName::ALL.parse().unwrap();
         let shop = "zeta/shop".parse().unwrap();
         let granted = Entry::Grant(Grant::new(shop, route().target, name));
         let (who, why, key, before) = (String::new(), String::new(), granted.key(), None);
         horizons.add(&Change { version: 9, at: at(1), who, why, key, before, after: Some(granted) });
-        assert!(!kept(&horizons, "zeta", None, at(500)));
+        assert!(!keeps(&horizons, "zeta", None, at(500)));
         assert_eq!(horizons.version(), 9);
     }
 
-    /// CLM-10: whoever changes a route again and again fills no memory, and makes nothing certain.
+    /// CLM-10: endless changes of a route use bounded memory, and make no claim certain.
     #[test]
-    fn changes_without_end_have_their_bound() {
+    fn endless_changes_use_bounded_memory() {
         let long = Some(ClaimPolicy::Event { keep_seconds: 100_000, answers: false });
         let steps: Vec<_> =
-            (0..100).map(|it| (it * 1000, if it % 2 == 0 { Some(SHORT) } else { long })).collect();
+            (0..100).map(|n| (n * 1000, if n % 2 == 0 { Some(SHORT) } else { long })).collect();
         let horizons = registered(&steps);
-        assert!(horizons.destinations.values().all(|it| it.spans.len() <= SPANS_MAX));
+        assert!(horizons.destinations.values().all(|past| past.spans.len() <= SPANS_MAX));
         assert!(!horizons.keep_all_at(&route().destination(), Some(at(1500)), at(99_500)));
-        let ending: Vec<_> = (0..100)
-            .map(|it| (it * 1000, Some(if it % 2 == 0 { ClaimPolicy::None } else { SHORT })))
-            .collect();
+        let ending: Vec<_> =
+            (0..100).map(|n| (n * 1000, Some(if n % 2 == 0 { ClaimPolicy::None } else { SHORT }))).collect();
         assert!(
             registered(&ending).may_have_claimed_at(&route().destination(), at(1500)),
-            "it may have been"
+            "a claim may exist"
         );
     }
 }

@@ -1,38 +1,39 @@
-//! An adapter whose secrets are open.
+//! Adapters with their decrypted secrets.
 
 use std::sync::Arc;
 
 use super::{Entry, EntryKey, Registry, Unseal};
 use crate::adapter::{Adapter, ForeignSecret};
 
-/// An adapter as requests are verified by it.
+/// An adapter with its decrypted secrets, ready to verify requests.
 #[derive(Debug)]
 pub struct LiveAdapter {
-    /// As it is registered.
+    /// The adapter as registered.
     pub adapter: Adapter,
-    /// Its secrets, those that opened.
+    /// The secrets that could be decrypted.
     pub secrets: Vec<ForeignSecret>,
 }
 
 impl LiveAdapter {
     pub(super) fn open(adapter: &Adapter, unseal: &dyn Unseal) -> Self {
-        let secrets = adapter.secrets.iter().filter_map(|it| unseal.unseal_text(it)).collect();
+        let secrets = adapter.secrets.iter().filter_map(|sealed| unseal.unseal_text(sealed)).collect();
         Self { adapter: adapter.clone(), secrets }
     }
 
-    /// What it is called: `tenant/name`.
+    /// The name `tenant/name`.
     pub fn name(&self) -> String {
         EntryKey::adapter(&self.adapter).name
     }
 
-    /// Whether it is still registered just so.
+    /// Whether the registry still has this adapter unchanged.
     pub fn is_in(&self, registry: &Registry) -> bool {
-        matches!(registry.get(&EntryKey::adapter(&self.adapter)), Some(Entry::Adapter(it)) if **it == self.adapter)
+        let current = registry.get(&EntryKey::adapter(&self.adapter));
+        matches!(current, Some(Entry::Adapter(current)) if **current == self.adapter)
     }
 }
 
 impl Registry {
-    /// The adapter of this name within a tenant.
+    /// The adapter with this name in a tenant.
     pub fn adapter(&self, tenant: &str, name: &str) -> Option<&Arc<LiveAdapter>> {
         self.adapters.get(&format!("{tenant}/{name}"))
     }
@@ -49,7 +50,7 @@ mod tests {
     use crate::signature::signing::Secret;
     use crate::time::Timestamp;
 
-    /// Texts are sealed as they are.
+    /// Sealed texts are the secrets themselves.
     struct Plain;
 
     impl Unseal for Plain {
@@ -91,7 +92,7 @@ mod tests {
 
     /// MSG-7, REG-1
     #[test]
-    fn an_adapter_is_found_by_tenant_and_name_with_the_secrets_that_open() {
+    fn adapter_is_found_with_its_decryptable_secrets() {
         let mut registry = shop();
         registry.put(Entry::Adapter(Box::new(adapter())), &Plain);
         let live = Arc::clone(registry.adapter("acme", "hub").unwrap());
@@ -100,24 +101,27 @@ mod tests {
         assert!(live.is_in(&registry));
         let changed = Adapter { source: "other".to_owned(), ..adapter() };
         registry.put(Entry::Adapter(Box::new(changed.clone())), &Plain);
-        assert!(!live.is_in(&registry), "it is another one now");
+        assert!(!live.is_in(&registry), "the adapter has changed");
         registry.remove(&EntryKey::adapter(&changed));
         assert!(registry.adapter("acme", "hub").is_none() && !live.is_in(&registry));
     }
 
+    fn put_adapter(adapter: Adapter) -> Wish {
+        Wish::Put(Entry::Adapter(Box::new(adapter)))
+    }
+
     /// MSG-7, REG-1
     #[test]
-    fn an_adapter_needs_its_service_and_its_type_unless_a_suffix_makes_it() {
+    fn adapter_needs_its_service_and_a_fixed_type() {
         let mut registry = shop();
-        let put = |adapter: Adapter| Wish::Put(Entry::Adapter(Box::new(adapter)));
-        assert!(problems(&registry, put(adapter())).is_empty());
+        assert!(problems(&registry, put_adapter(adapter())).is_empty());
         let other = Adapter { event_type: "github".parse().unwrap(), ..adapter() };
         let missing = "adapter acme/hub: event_type acme/shop:github is not registered";
-        assert_eq!(problems(&registry, put(other.clone())), [missing]);
+        assert_eq!(problems(&registry, put_adapter(other.clone())), [missing]);
         let suffix = Some(Origin::Header("x-github-event".to_owned()));
-        assert!(problems(&registry, put(Adapter { event_type_suffix: suffix, ..other })).is_empty());
+        assert!(problems(&registry, put_adapter(Adapter { event_type_suffix: suffix, ..other })).is_empty());
         let foreign = Adapter { service: "acme/none".parse().unwrap(), ..adapter() };
-        assert_eq!(problems(&registry, put(foreign)).len(), 2);
+        assert_eq!(problems(&registry, put_adapter(foreign)).len(), 2);
         registry.put(Entry::Adapter(Box::new(adapter())), &Plain);
         let of_type =
             EntryKey { kind: crate::registry::Kind::EventType, name: "acme/shop:github.event".to_owned() };
@@ -135,35 +139,47 @@ mod tests {
         Entry::Subscription(Route { claim, ..route })
     }
 
+    fn stripe_adapter(tolerance_seconds: u32) -> Entry {
+        let verification = Verification::Stripe { tolerance_seconds };
+        Entry::Adapter(Box::new(Adapter { verification, ..adapter() }))
+    }
+
+    fn strict_subscription(keep_seconds: u32) -> Entry {
+        subscription("acme/shop", "github.event", ClaimPolicy::Strict { keep_seconds })
+    }
+
     /// CLM-20, MSG-7
     #[test]
-    fn a_claim_outlives_what_an_adapter_still_takes_whichever_is_registered_first() {
-        let put = |entry: Entry| Wish::Put(entry);
-        let stripe = |tolerance_seconds| {
-            let verification = Verification::Stripe { tolerance_seconds };
-            Entry::Adapter(Box::new(Adapter { verification, ..adapter() }))
-        };
-        let strict = |keep_seconds| {
-            let claim = ClaimPolicy::Strict { keep_seconds };
-            subscription("acme/shop", "github.event", claim)
-        };
-        let told = "claim.keep_seconds is 659, but a claim must outlive twice the tolerance of the adapter whose events it is for, and a wait for the commit: 2 × 300 s + 60 s = 660 s";
+    fn claim_must_outlive_the_adapters_tolerance() {
+        let expected = "claim.keep_seconds is 659, but a claim must outlive twice the tolerance of the adapter of its events, and a wait for the commit: 2 × 300 s + 60 s = 660 s";
         let mut registry = shop();
-        registry.put(stripe(300), &Plain);
+        registry.put(stripe_adapter(300), &Plain);
         let key = "subscription acme/shop:acme/shop:github.event";
-        assert_eq!(problems(&registry, put(strict(659))), [format!("{key}: {told}")]);
-        assert!(problems(&registry, put(strict(660))).is_empty());
+        assert_eq!(problems(&registry, Wish::Put(strict_subscription(659))), [format!("{key}: {expected}")]);
+        assert!(problems(&registry, Wish::Put(strict_subscription(660))).is_empty());
         let none = subscription("acme/shop", "github.event", ClaimPolicy::None);
-        assert!(problems(&registry, put(none)).is_empty(), "it promises nothing");
+        assert!(problems(&registry, Wish::Put(none)).is_empty(), "a route without claims promises nothing");
 
         let mut registry = shop();
-        registry.put(strict(659), &Plain);
-        assert_eq!(problems(&registry, put(stripe(300))), [format!("adapter acme/hub: {key}: {told}")]);
-        assert!(problems(&registry, put(stripe(299))).is_empty());
-        assert!(problems(&registry, put(Entry::Adapter(Box::new(adapter())))).is_empty(), "it knows no time");
-        let both = vec![put(stripe(3600)), put(strict(3600))];
-        assert_eq!(all_problems(&shop(), both).len(), 2, "in one file each is told");
-        assert!(all_problems(&shop(), vec![put(stripe(3600)), put(strict(7260))]).is_empty());
+        registry.put(strict_subscription(659), &Plain);
+        assert_eq!(
+            problems(&registry, Wish::Put(stripe_adapter(300))),
+            [format!("adapter acme/hub: {key}: {expected}")]
+        );
+        assert!(problems(&registry, Wish::Put(stripe_adapter(299))).is_empty());
+        assert!(
+            problems(&registry, Wish::Put(Entry::Adapter(Box::new(adapter())))).is_empty(),
+            "it has no tolerance"
+        );
+        let both = vec![Wish::Put(stripe_adapter(3600)), Wish::Put(strict_subscription(3600))];
+        assert_eq!(all_problems(&shop(), both).len(), 2, "each of the two has its own problem");
+        assert!(
+            all_problems(
+                &shop(),
+                vec![Wish::Put(stripe_adapter(3600)), Wish::Put(strict_subscription(7260))]
+            )
+            .is_empty()
+        );
 
         let suffix = Some(Origin::Pointer("/kind".to_owned().try_into().unwrap()));
         let verification = Verification::Stripe { tolerance_seconds: 300 };
@@ -174,15 +190,15 @@ mod tests {
             ..adapter()
         };
         assert_eq!(
-            problems(&registry, put(Entry::Adapter(Box::new(any)))).len(),
+            problems(&registry, Wish::Put(Entry::Adapter(Box::new(any)))).len(),
             1,
-            "a suffix may make its type"
+            "a suffix may produce the subscribed type"
         );
     }
 
     /// REG-5, MSG-7
     #[test]
-    fn whoever_verifies_the_changelog_sees_no_secret_of_an_adapter() {
+    fn evidence_contains_no_secret_of_an_adapter() {
         let text = |adapter: Adapter| serde_json::to_string(&Entry::Adapter(Box::new(adapter))).unwrap();
         let evidence = EntryEvidence::of(&text(adapter()));
         assert!(evidence.text.contains("github") && !evidence.text.contains("secret"), "{}", evidence.text);

@@ -1,4 +1,4 @@
-//! The registry as the dispatch path reads it: everything in memory, by name, at one version.
+//! The registry as the dispatch path reads it: all entries in memory, by name, at one version.
 
 pub mod age;
 mod building;
@@ -54,36 +54,39 @@ use crate::name::{CommandName, QueueKey, ServiceName, TenantName};
 use crate::signature::signing::Secret;
 use crate::time::Timestamp;
 
-/// A map of which a copy that differs in one entry shares the rest: a change costs the same in a registry of any size.
+/// A map with structural sharing: a copy that differs in one entry shares the rest, so a change costs the
+/// same in a registry of any size.
 type Shared<K, V> = GenericHashMap<K, V, foldhash::fast::RandomState, DefaultSharedPtr>;
 
-/// Opens sealed secrets. The platform key is not the model's to know.
+/// Decrypts sealed secrets. Implemented outside this crate, because the model does not know the platform key.
 pub trait Unseal: Send + Sync {
-    /// The secret, or nothing if it was sealed under another key or is damaged.
+    /// Decrypts a secret; `None` if it was sealed under another key or is damaged.
     fn unseal(&self, sealed: &Sealed) -> Option<Secret>;
 
-    /// A provider's secret, in the same way. Whoever has no adapters opens none.
+    /// Decrypts a provider's secret in the same way. The default is for nodes and tests without adapters.
     fn unseal_text(&self, _sealed: &Sealed) -> Option<ForeignSecret> {
         None
     }
 }
 
-/// Makes secrets of keys that nobody is shown. The platform key is not the model's to know.
+/// Makes secrets of new keys, which no person sees. Implemented outside this crate, because the model does
+/// not know the platform key.
 pub trait NewSecrets: Send + Sync {
     /// A new secret, sealed.
     fn new_secret(&self) -> Sealed;
 }
 
-/// All entries at one version, with the views that the dispatch path looks things up in.
+/// All entries at one version, with the views for look-ups on the dispatch path.
 ///
-/// A change copies only what it touches (REG-16).
+/// A change copies only the parts that it affects (REG-16).
 #[derive(Debug, Clone, Default)]
 pub struct Registry {
     version: i64,
     entries: OrdMap<EntryKey, Arc<Entry>>,
     tenants: Shared<TenantName, Arc<Tenant>>,
     services: Shared<ServiceName, Arc<ServiceView>>,
-    /// By publisher and type, whether or not these are there: a subscription to another tenant's events may outlive both.
+    /// By publisher and type. Neither needs to exist, because a subscription to another tenant's events may
+    /// outlive both.
     subscriptions: Shared<ServiceName, Shared<CommandName, Vec<Arc<BoundRoute>>>>,
     push_secrets: Shared<String, Arc<LivePushSecret>>,
     clients: Shared<String, Arc<Client>>,
@@ -93,7 +96,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The version: it grows by one with every change.
+    /// The version, which rises by one with every change.
     pub fn version(&self) -> i64 {
         self.version
     }
@@ -103,7 +106,7 @@ impl Registry {
         Self { version, ..self }
     }
 
-    /// The entry under this key.
+    /// The entry with this key.
     pub fn get(&self, key: &EntryKey) -> Option<&Entry> {
         self.entries.get(key).map(Arc::as_ref)
     }
@@ -113,13 +116,13 @@ impl Registry {
         self.entries.values().map(Arc::as_ref)
     }
 
-    /// The entries after this key, ordered by kind and name; all of them without one.
+    /// The entries after this key, ordered by kind and name; all entries without a key.
     pub fn entries_after(&self, after: Option<&EntryKey>) -> impl Iterator<Item = &Entry> {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.entries.range::<_, EntryKey>((start, Bound::Unbounded)).map(|(_, entry)| entry.as_ref())
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub fn count(&self) -> usize {
         self.entries.len()
     }
@@ -130,106 +133,106 @@ impl Registry {
         self.entries
             .range::<_, EntryKey>(first..)
             .take_while(move |(key, _)| key.kind == kind)
-            .map(|(_, it)| it.as_ref())
+            .map(|(_, entry)| entry.as_ref())
     }
 
-    /// The tenant of this name.
+    /// The tenant with this name.
     pub fn tenant(&self, name: &str) -> Option<&Arc<Tenant>> {
         self.tenants.get(name)
     }
 
-    /// The service of this full name.
+    /// The service with this full name.
     pub fn service(&self, name: &str) -> Option<&Arc<ServiceView>> {
         self.services.get(name)
     }
 
-    /// The route or subscription of a destination that claims and deliveries name.
+    /// The route or subscription of a destination.
     pub fn destination(&self, destination: &str) -> Option<&Arc<BoundRoute>> {
         let (target, name) = destination.split_once(':')?;
         let view = self.service(target)?;
         view.routes.get(name).or_else(|| view.subscriptions.get(destination))
     }
 
-    /// All services.
     pub fn services(&self) -> impl Iterator<Item = &ServiceView> {
         self.services.values().map(Arc::as_ref)
     }
 
-    /// All routes and subscriptions, of whatever service.
+    /// All routes and subscriptions of all services.
     pub fn routes(&self) -> impl Iterator<Item = &Arc<BoundRoute>> {
         self.services().flat_map(|view| view.routes().chain(view.subscriptions()))
     }
 
-    /// The subscriptions to a publisher's events of a type, whether or not they may have them.
+    /// The subscriptions to a publisher's event type, with or without a grant.
     pub fn subscriptions_to(&self, publisher: &ServiceName, name: &CommandName) -> &[Arc<BoundRoute>] {
         let of_name = self.subscriptions.get(publisher).and_then(|of_publisher| of_publisher.get(name));
         of_name.map_or(&[], Vec::as_slice)
     }
 
-    /// How many subscriptions that type of a publisher has which has the most.
+    /// The number of subscriptions of the publisher's most subscribed event type.
     pub fn widest(&self, publisher: &ServiceName) -> usize {
-        let of_publisher = self.subscriptions.get(publisher).into_iter().flat_map(|it| it.values());
+        let of_publisher = self.subscriptions.get(publisher).into_iter().flat_map(|types| types.values());
         of_publisher.map(Vec::len).max().unwrap_or(0)
     }
 
-    /// Every queue that a route names, dead-letter queues too; one that several name comes several times.
+    /// All queues and dead-letter queues of routes. A queue of several routes occurs several times.
     pub fn queues(&self) -> impl Iterator<Item = &QueueKey> {
         self.routes().flat_map(|route| route.queues())
     }
 
-    /// Who gets a publisher's events of a type now: subscriptions that have not ended, each with the grant that one of
-    /// another tenant needs and has (PIP-13).
+    /// The subscriptions that receive a publisher's event type at this time: unexpired ones, with the grant
+    /// if they belong to another tenant, which needs one (PIP-13).
     pub fn subscribed(
         &self,
         publisher: &ServiceView,
         name: &CommandName,
         at: Timestamp,
     ) -> Vec<(Option<Arc<Grant>>, Arc<BoundRoute>)> {
-        let permitted = |it: &Arc<BoundRoute>| {
-            let is_over = it.route.expires_at.is_some_and(|end| at >= end);
-            let grant = publisher.event_grant(&it.route.target, name, at);
-            let grant = match it.route.foreign_publisher() {
+        let subscriptions = self.subscriptions_to(&publisher.name, name).iter();
+        let permitted = subscriptions.filter_map(|bound| {
+            let has_expired = bound.route.expires_at.is_some_and(|end| at >= end);
+            let grant = publisher.event_grant(&bound.route.target, name, at);
+            let grant = match bound.route.foreign_publisher() {
                 Some(_) => Some(Arc::clone(grant?)),
                 None => None,
             };
-            (!is_over).then(|| (grant, Arc::clone(it)))
-        };
-        self.subscriptions_to(&publisher.name, name).iter().filter_map(permitted).collect()
+            (!has_expired).then(|| (grant, Arc::clone(bound)))
+        });
+        permitted.collect()
     }
 
-    /// What is pushed to a destination is signed with, if it could be opened.
+    /// The secret that signs pushes to a destination, if it could be decrypted.
     pub fn push_secret(&self, destination: &str) -> Option<&Arc<LivePushSecret>> {
         self.push_secrets.get(destination)
     }
 
-    /// Whether a route pushes, and there is nothing to sign that with.
+    /// Whether a route pushes but has no usable secret to sign with.
     pub fn lacks_push_secret(&self, route: &BoundRoute) -> bool {
         route.route.processing.kind == ProcessingKind::Push && self.push_secret(&route.destination).is_none()
     }
 
-    /// Whether somebody is called for what comes by a route, as things are: not while it is disabled, nor while there is
-    /// nothing to sign a push with. What waits meanwhile was not tried (DLV-4).
+    /// Whether the gateway currently calls an endpoint for a route. It does not while the route is disabled
+    /// or lacks a push secret; deliveries that wait meanwhile were not tried (DLV-4).
     pub fn calls(&self, route: &BoundRoute) -> bool {
         let is_called = route.route.processing.kind.is_called();
         is_called && route.route.disabled.is_none() && !self.lacks_push_secret(route)
     }
 
-    /// The client of this id.
+    /// The OAuth client with this id.
     pub fn client(&self, id: &str) -> Option<&Arc<Client>> {
         self.clients.get(id)
     }
 
-    /// The personal token of this id.
+    /// The personal token with this id.
     pub fn personal_token(&self, id: &str) -> Option<&Arc<PersonalToken>> {
         self.personal_tokens.get(id)
     }
 
-    /// The ban of this source, if one is in force.
+    /// The ban on this source, if it is in force.
     pub fn ban(&self, source: &ServiceName, at: Timestamp) -> Option<&Arc<Ban>> {
         self.bans.get(source).filter(|ban| ban.until.is_none_or(|until| at < until))
     }
 
-    /// The trusted issuer of this name.
+    /// The trusted issuer with this name.
     pub fn issuer(&self, name: &str) -> Option<&Issuer> {
         match self.get(&EntryKey::issuer(name))? {
             Entry::Issuer(issuer) => Some(issuer),
@@ -237,7 +240,7 @@ impl Registry {
         }
     }
 
-    /// The workload that an issuer calls so.
+    /// The workload with this issuer and subject.
     pub fn workload(&self, issuer: &str, subject: &str) -> Option<&Workload> {
         match self.get(&EntryKey::workload(issuer, subject))? {
             Entry::Workload(workload) => Some(workload),
@@ -245,7 +248,7 @@ impl Registry {
         }
     }
 
-    /// The requests for grants that a tenant's services made.
+    /// The grant requests of a tenant's services.
     pub fn requests_of(&self, tenant: &str) -> impl Iterator<Item = &Entry> {
         let beginning = format!("{tenant}/");
         let first = EntryKey { kind: Kind::GrantRequest, name: beginning.clone() };
@@ -253,10 +256,10 @@ impl Registry {
         self.entries
             .range::<_, EntryKey>(first..)
             .take_while(move |(key, _)| is_its(key))
-            .map(|(_, it)| it.as_ref())
+            .map(|(_, entry)| entry.as_ref())
     }
 
-    /// Keys that are registered and cannot be used, because their secrets did not open.
+    /// Registered keys with secrets that could not be decrypted, so that they cannot be used.
     pub fn unopened_keys(&self) -> impl Iterator<Item = &Key> {
         let keys = self.entries().filter_map(|entry| match entry {
             Entry::Key(key) => Some(key),
@@ -268,13 +271,15 @@ impl Registry {
         keys.filter(move |key| !is_live(key))
     }
 
-    /// What does not hold together any more now that the replay window is this long (CLM-20).
+    /// The routes with a claim retention that is too short for this replay window (CLM-20).
     pub fn problems(&self, window: Duration) -> Vec<String> {
-        let problem = |route: &Arc<BoundRoute>| {
-            let problem = route.route.claim_problem(window)?;
-            Some(format!("{}: {problem}", route.route.key()))
-        };
-        let mut problems: Vec<_> = self.routes().filter_map(problem).collect();
+        let mut problems: Vec<_> = self
+            .routes()
+            .filter_map(|bound| {
+                let problem = bound.route.claim_problem(window)?;
+                Some(format!("{}: {problem}", bound.route.key()))
+            })
+            .collect();
         problems.sort();
         problems
     }

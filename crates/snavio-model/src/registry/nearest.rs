@@ -1,4 +1,4 @@
-//! The names nearest to one that is not granted or not there, for refusals and warnings.
+//! The names most similar to one that is not granted or not registered, for refusals and warnings.
 
 use super::{Entry, EntryKey, Grant, Kind, Registry};
 use crate::bounds;
@@ -7,9 +7,9 @@ use crate::nearest::SIMILARITY_MIN;
 use crate::time::Timestamp;
 
 impl Registry {
-    /// The grants of a source that are nearest to what it may not send, the nearest first. A grant for all names at the
-    /// same target is nearest: it does not cover critical routes. A source learns nothing here of what others are
-    /// granted, or of what its targets have.
+    /// The grants of a source that are most similar to a denied name, best first. A grant for all names at
+    /// the same target comes first, because it does not cover critical routes. The result reveals nothing
+    /// about the grants of other sources or the entries of the target.
     pub fn nearest_grants(
         &self,
         source: &ServiceName,
@@ -33,7 +33,7 @@ impl Registry {
         nearest(live.take(bounds::GRANTS_COMPARED_MAX).map(|grant| (similarity(grant), grant)))
     }
 
-    /// The grants from a name on: those of a source stand side by side, and among them those for one target.
+    /// The grants from a key on. All grants of a source are adjacent, and so are those for one target.
     fn grants_from(&self, name: String) -> impl Iterator<Item = &Grant> {
         let entries = self.entries.range::<_, EntryKey>(EntryKey { kind: Kind::Grant, name }..);
         entries.map_while(|(_, entry)| match entry.as_ref() {
@@ -42,14 +42,15 @@ impl Registry {
         })
     }
 
-    /// The event types of a publisher that are nearest to one that it has not registered, the nearest first.
+    /// The event types of a publisher that are most similar to an unregistered one, best first.
     pub fn nearest_event_types(&self, publisher: &ServiceName, name: &CommandName) -> Vec<&CommandName> {
         let types = self.service(publisher.as_str()).into_iter().flat_map(|view| view.event_types());
         let types = types.take(bounds::GRANTS_COMPARED_MAX).map(|event_type| &event_type.name);
         nearest(types.map(|known| (strsim::jaro_winkler(name.as_str(), known.as_str()), known)))
     }
 
-    /// What the target's owner should know of a grant: there is nothing that it permits.
+    /// The warning for the target's owner about a grant that permits nothing, because neither route nor event
+    /// type exists.
     pub fn grant_warning(&self, grant: &Grant, at: Timestamp) -> Option<String> {
         let Grant { source, target, name, .. } = grant;
         let view = self.service(target.as_str()).filter(|_| !name.is_all())?;
@@ -69,10 +70,10 @@ impl Registry {
     }
 }
 
-/// The best of some candidates, the best first; of equal ones those that come first.
+/// The best candidates, best first; equal ones in their given order.
 fn nearest<T>(candidates: impl Iterator<Item = (f64, T)>) -> Vec<T> {
     let mut candidates: Vec<_> = candidates.collect();
-    candidates.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    candidates.sort_by(|(left, _), (right, _)| right.total_cmp(left));
     candidates.into_iter().take(bounds::NEAREST_NAMES_MAX).map(|(_, candidate)| candidate).collect()
 }
 
@@ -82,7 +83,7 @@ mod tests {
     use crate::registry::EventType;
     use crate::registry::tests::{filled_with, grant, route, service, tenant};
 
-    fn told(registry: &Registry, target: &str, name: &str) -> Vec<String> {
+    fn nearest_names(registry: &Registry, target: &str, name: &str) -> Vec<String> {
         let source = "acme/billing".parse().unwrap();
         let wanted = (&target.parse().unwrap(), &name.parse().unwrap());
         let grants = registry.nearest_grants(&source, wanted, Timestamp(0));
@@ -91,7 +92,7 @@ mod tests {
 
     /// REG-2
     #[test]
-    fn nearest_grants_are_the_sources_own() {
+    fn nearest_grants_belong_to_the_source() {
         let registry = filled_with(vec![
             tenant("acme"),
             service("acme/billing"),
@@ -105,28 +106,34 @@ mod tests {
             grant("acme/shop", "acme/bot", "notify-users"),
         ]);
         assert_eq!(
-            told(&registry, "acme/bot", "notify-users")[..2],
+            nearest_names(&registry, "acme/bot", "notify-users")[..2],
             ["acme/bot notify-user", "acme/bank notify"]
         );
-        assert_eq!(told(&registry, "acme/bank", "refunds")[0], "acme/bank refund");
-        assert_eq!(told(&registry, "acme/bots", "pay")[0], "acme/bot pay", "another target");
-        assert_eq!(told(&registry, "zeta/x", "y").len(), bounds::NEAREST_NAMES_MAX);
+        assert_eq!(nearest_names(&registry, "acme/bank", "refunds")[0], "acme/bank refund");
+        assert_eq!(nearest_names(&registry, "acme/bots", "pay")[0], "acme/bot pay", "another target");
+        assert_eq!(nearest_names(&registry, "zeta/x", "y").len(), bounds::NEAREST_NAMES_MAX);
         let source = "acme/bank".parse().unwrap();
         let wanted = (&"acme/bot".parse().unwrap(), &"pay".parse().unwrap());
-        assert!(registry.nearest_grants(&source, wanted, Timestamp(0)).is_empty(), "it has none");
+        assert!(
+            registry.nearest_grants(&source, wanted, Timestamp(0)).is_empty(),
+            "this source has no grants"
+        );
+    }
+
+    fn expired_grant(n: usize) -> Entry {
+        match grant("acme/billing", "acme/bot", &format!("a{n}")) {
+            Entry::Grant(grant) => Entry::Grant(Grant { expires_at: Some(Timestamp(0)), ..grant }),
+            entry => entry,
+        }
     }
 
     /// REG-2
     #[test]
     fn expired_grants_displace_no_live_ones() {
-        let expired = |n: usize| match grant("acme/billing", "acme/bot", &format!("a{n}")) {
-            Entry::Grant(grant) => Entry::Grant(Grant { expires_at: Some(Timestamp(0)), ..grant }),
-            entry => entry,
-        };
         let mut entries = vec![tenant("acme"), service("acme/billing"), service("acme/bot")];
-        entries.extend((0..2 * bounds::GRANTS_COMPARED_MAX).map(expired));
+        entries.extend((0..2 * bounds::GRANTS_COMPARED_MAX).map(expired_grant));
         entries.extend([grant("acme/billing", "acme/bot", "pay"), grant("acme/billing", "acme/bot", "*")]);
-        assert_eq!(told(&filled_with(entries), "acme/bot", "pays"), ["acme/bot *", "acme/bot pay"]);
+        assert_eq!(nearest_names(&filled_with(entries), "acme/bot", "pays"), ["acme/bot *", "acme/bot pay"]);
     }
 
     /// REG-8

@@ -1,15 +1,16 @@
-//! The registry as it was: what differs between two versions, and how to go back to one (REG-5).
+//! Past versions of the registry: the differences between two versions, and the way back to one (REG-5).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Change, Entry, EntryKey, Kind, Registry, Tenant, Wish};
 
-/// What differs between two versions, by entry: what it was at the one, and is at the other.
+/// The differences between two versions: for each entry, its state at the earlier and at the later one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Differences(BTreeMap<EntryKey, (Option<Entry>, Option<Entry>)>);
 
 impl Differences {
-    /// Takes the next change after the earlier version. Its entry as it was is that of its first change.
+    /// Adds the next change after the earlier version. The earlier state of an entry is the one before its
+    /// first change.
     pub fn add(&mut self, change: Change) {
         self.0
             .entry(change.key)
@@ -17,13 +18,13 @@ impl Differences {
             .or_insert((change.before, change.after));
     }
 
-    /// Entries that are not at the one what they are at the other.
+    /// The entries that differ between the two versions.
     pub fn iter(&self) -> impl Iterator<Item = (&EntryKey, &Option<Entry>, &Option<Entry>)> {
         let all = self.0.iter().map(|(key, (before, after))| (key, before, after));
         all.filter(|(_, before, after)| before != after)
     }
 
-    /// Takes the registry of the later version back to the earlier one, to be looked at.
+    /// Reconstructs the registry of the earlier version from the later one, for inspection only.
     pub fn undo(&self, registry: &Registry, version: i64) -> Registry {
         let mut past = registry.clone();
         for (key, before, _) in self.iter() {
@@ -36,7 +37,7 @@ impl Differences {
     }
 }
 
-/// Nothing is signed or verified by the past.
+/// Decrypts no secrets, because a past registry neither signs nor verifies.
 struct LeavesSealed;
 
 impl super::Unseal for LeavesSealed {
@@ -45,28 +46,29 @@ impl super::Unseal for LeavesSealed {
     }
 }
 
-/// How to go back to a version.
+/// The changes that lead back to a version.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rollback {
-    /// What is to be changed.
+    /// The changes to make.
     pub wishes: Vec<Wish>,
-    /// What differs and stays as it is.
+    /// Entries that differ and remain as they are.
     pub left_alone: Vec<EntryKey>,
 }
 
 impl Rollback {
-    /// From the registry as it is to what it was before these differences.
+    /// Plans the way from the current registry back to the state before these differences.
     ///
-    /// What somebody may have taken back because it was stolen never comes back by itself: keys, what pushes are signed
-    /// with, clients, personal tokens, issuers, workloads and adapters, which have secrets of providers, stay as they are,
-    /// bans and suspensions stay in force, and answered requests stay answered. Only with a service or route that was not
-    /// there they go, like whatever else is only for it.
+    /// Anything that may have been revoked because it was stolen does not return by itself. So keys, push
+    /// secrets, clients, personal tokens, issuers, workloads and adapters (which have secrets of providers)
+    /// remain as they are, bans and suspensions remain in force, and answered grant requests remain answered.
+    /// The rollback removes such an entry only together with its service or route, if that did not exist in
+    /// the earlier version.
     pub fn of(registry: &Registry, differences: &Differences) -> Self {
         let mut rollback = Self::default();
         let mut gone = BTreeSet::new();
-        for (key, before, _) in differences.iter().filter(|(key, _, _)| !stays(key.kind)) {
+        for (key, before, _) in differences.iter().filter(|(key, _, _)| !remains(key.kind)) {
             match before {
-                Some(entry) => rollback.wishes.push(Wish::Put(as_it_comes_back(registry, entry))),
+                Some(entry) => rollback.wishes.push(Wish::Put(restored(registry, entry))),
                 None => drop(gone.insert(key.clone())),
             }
         }
@@ -74,30 +76,30 @@ impl Rollback {
         let holders: BTreeSet<_> = gone.iter().filter(|key| holders.contains(&key.kind)).cloned().collect();
         if !holders.is_empty() {
             let of_gone = |entry: &&Entry| entry.refers_to().iter().any(|key| holders.contains(key));
-            let kept = registry.entries().filter(|entry| stays(entry.key().kind));
+            let kept = registry.entries().filter(|entry| remains(entry.key().kind));
             gone.extend(kept.filter(of_gone).map(Entry::key));
         }
-        let differing = differences.iter().map(|(key, _, _)| key).filter(|key| stays(key.kind));
+        let differing = differences.iter().map(|(key, _, _)| key).filter(|key| remains(key.kind));
         rollback.left_alone = differing.filter(|key| !gone.contains(key)).cloned().collect();
         rollback.wishes.extend(gone.into_iter().filter(|key| registry.get(key).is_some()).map(Wish::Remove));
         rollback
     }
 }
 
-/// REG-4: only saying so lifts a suspension.
-fn as_it_comes_back(registry: &Registry, entry: &Entry) -> Entry {
+/// The entry to restore. REG-4: only an explicit request lifts a suspension.
+fn restored(registry: &Registry, entry: &Entry) -> Entry {
     match entry {
         Entry::Tenant(tenant) => {
-            let now = registry.tenant(tenant.name.as_str());
-            let suspended = tenant.suspended || now.is_some_and(|it| it.suspended);
+            let current = registry.tenant(tenant.name.as_str());
+            let suspended = tenant.suspended || current.is_some_and(|current| current.suspended);
             Entry::Tenant(Tenant { suspended, ..tenant.clone() })
         }
         other => other.clone(),
     }
 }
 
-/// Whether a rollback leaves entries of a kind as they are.
-fn stays(kind: Kind) -> bool {
+/// Whether a rollback leaves entries of this kind as they are.
+fn remains(kind: Kind) -> bool {
     matches!(
         kind,
         Kind::Key
@@ -139,7 +141,7 @@ mod tests {
         Entry::Ban(Ban { source: source.parse().unwrap(), reason: String::new(), until: None })
     }
 
-    /// The registry after each of these steps, and the changes that led there.
+    /// The registry after each of these steps, and the changes between them.
     fn story(steps: &[(Option<Entry>, Option<Entry>)]) -> (Vec<Registry>, Vec<Change>) {
         let mut all = vec![Registry::default()];
         let mut changes = Vec::new();
@@ -156,8 +158,8 @@ mod tests {
         let mut differences = Differences::default();
         changes
             .iter()
-            .filter(|it| it.version > from && it.version <= to)
-            .for_each(|it| differences.add(it.clone()));
+            .filter(|change| change.version > from && change.version <= to)
+            .for_each(|change| differences.add(change.clone()));
         differences
     }
 
@@ -181,7 +183,7 @@ mod tests {
 
     /// REG-5
     #[test]
-    fn every_version_can_be_looked_at_and_compared_with_every_later_one() {
+    fn every_version_can_be_inspected_and_compared() {
         let (versions, changes) = story(&steps());
         for from in 0..versions.len() {
             for to in from..versions.len() {
@@ -200,7 +202,7 @@ mod tests {
 
     /// REG-5
     #[test]
-    fn going_back_leaves_bans_and_secrets_alone_but_for_those_of_services_that_go() {
+    fn rollback_keeps_bans_and_secrets_of_remaining_services() {
         let (versions, changes) = story(&steps());
         let rollback = Rollback::of(&versions[9], &between(&changes, 3, 9));
         assert_eq!(
@@ -215,9 +217,9 @@ mod tests {
         assert_eq!(Rollback::of(&versions[9], &Differences::default()), Rollback::default());
     }
 
-    /// REG-4, REG-5: going back undoes no suspension.
+    /// REG-4, REG-5: a rollback lifts no suspension.
     #[test]
-    fn a_suspension_outlives_a_rollback() {
+    fn suspension_outlives_a_rollback() {
         let of = |contact: &str, suspended| match tenant(contact) {
             Entry::Tenant(tenant) => Entry::Tenant(Tenant { suspended, ..tenant }),
             other => other,

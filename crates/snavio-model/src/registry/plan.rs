@@ -1,4 +1,4 @@
-//! What a set of changes must hold before it is taken: against what is registered, and against itself.
+//! Plans a set of registry changes and checks it against the registered entries and against itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::name::{CommandName, ServiceName};
 use crate::ordering::Order;
 use crate::time::Timestamp;
 
-/// Turns wishes into changes against the registry as it is: what changes nothing is left out, and the result
-/// is refused as a whole, with every problem named, when it would not hold together.
+/// Turns wishes into changes of the current registry. A wish without an effect makes no change. If the result
+/// would be inconsistent, the whole set is refused with all its problems.
 pub fn plan(
     registry: &Registry,
     wishes: Vec<Wish>,
@@ -27,7 +27,7 @@ pub fn plan(
 ) -> Result<Vec<Change>, Vec<String>> {
     if wishes.len() > bounds::REGISTRY_CHANGES_MAX {
         return Err(vec![format!(
-            "{} changes at once, at most {}",
+            "the request has {} changes, more than the limit of {}: split it",
             wishes.len(),
             bounds::REGISTRY_CHANGES_MAX
         )]);
@@ -41,14 +41,16 @@ pub fn plan(
             Wish::Remove(_) => None,
         };
         if after.get(&key).is_some_and(|other| *other != entry) {
-            problems.push(format!("{} is given twice, and differently", printable(&key)));
+            problems.push(format!("{} has two different definitions: keep one", printable(&key)));
         }
         after.insert(key, entry);
     }
-    let is_other = |route: &Route| route.processing.kind.taker() != Taker::Consumers;
-    let mut wished = after.values().flatten();
-    let has_other_takers = registry.routes().any(|it| is_other(&it.route))
-        || wished.any(|it| matches!(it, Entry::Route(it) | Entry::Subscription(it) if is_other(it)));
+    let mut planned = after.values().flatten();
+    let has_other_takers = registry.routes().any(|bound| has_other_taker(&bound.route))
+        || planned.any(|entry| match entry {
+            Entry::Route(route) | Entry::Subscription(route) => has_other_taker(route),
+            _ => false,
+        });
     let draft = Draft { registry, after: &after, window, at: author.at, has_other_takers };
     problems.extend(draft.problems());
     if !problems.is_empty() {
@@ -58,7 +60,7 @@ pub fn plan(
         let before = registry.get(&key).cloned();
         (before != after).then_some((key, before, after))
     });
-    let change = |(offset, (key, before, after))| Change {
+    let changes = (0..).zip(changed).map(|(offset, (key, before, after))| Change {
         version: registry.version() + 1 + offset,
         at: author.at,
         who: author.who.clone(),
@@ -66,23 +68,29 @@ pub fn plan(
         key,
         before,
         after,
-    };
-    Ok((0..).zip(changed).map(change).collect())
+    });
+    Ok(changes.collect())
 }
 
-/// A key for a message: a control character in it must not reach a terminal or a log.
+/// The key as text for messages. Control characters are replaced, because they must not reach a terminal or a
+/// log.
 fn printable(key: &EntryKey) -> String {
     key.to_string().replace(char::is_control, "\u{fffd}")
 }
 
-/// The registry as it would be.
+/// Whether a party other than consumers receives the route's deliveries from the queue.
+fn has_other_taker(route: &Route) -> bool {
+    route.processing.kind.taker() != Taker::Consumers
+}
+
+/// The planned registry.
 struct Draft<'a> {
     registry: &'a Registry,
     after: &'a BTreeMap<EntryKey, Option<Entry>>,
     window: Duration,
-    /// When it would be.
+    /// The time of the change.
     at: Timestamp,
-    /// Whether anybody but consumers takes from queues, or would.
+    /// Whether a party other than consumers receives from any queue of the planned registry.
     has_other_takers: bool,
 }
 
@@ -98,7 +106,8 @@ impl Draft<'_> {
         problems
     }
 
-    fn as_it_would_be(&self, key: &EntryKey) -> Option<&Entry> {
+    /// The entry of the planned registry.
+    fn planned(&self, key: &EntryKey) -> Option<&Entry> {
         match self.after.get(key) {
             Some(after) => after.as_ref(),
             None => self.registry.get(key),
@@ -106,17 +115,17 @@ impl Draft<'_> {
     }
 
     fn exists(&self, key: &EntryKey) -> bool {
-        self.as_it_would_be(key).is_some()
+        self.planned(key).is_some()
     }
 
     fn check_put(&self, entry: &Entry, problems: &mut Vec<String>) {
         let key = entry.key();
-        let found = match Touched::of(self.registry.get(&key), entry) {
-            Touched::Secrets(adapter) => adapter.secrets_problem().into_iter().collect(),
-            Touched::Disabled(route) => {
+        let found = match EntryDifference::of(self.registry.get(&key), entry) {
+            EntryDifference::Secrets(adapter) => adapter.secrets_problem().into_iter().collect(),
+            EntryDifference::Disabled(route) => {
                 route.disabled_problem().into_iter().chain(control_character(&route.disabled)).collect()
             }
-            Touched::More => match control_character(entry) {
+            EntryDifference::More => match control_character(entry) {
                 Some(problem) => vec![problem],
                 None => self.put_problems(entry),
             },
@@ -136,7 +145,7 @@ impl Draft<'_> {
             Entry::GrantRequest(request) => found.extend(self.request_problems(request)),
             Entry::Adapter(adapter) => {
                 found.extend(self.unsigned_problem(adapter));
-                found.extend(self.forgetful_subscription(adapter));
+                found.extend(self.subscription_below_tolerance(adapter));
             }
             Entry::Route(route) => {
                 found.extend(self.shared_queue(route));
@@ -144,7 +153,7 @@ impl Draft<'_> {
             }
             Entry::Subscription(route) => {
                 found.extend(self.subscription_problems(route));
-                found.extend(self.patient_adapter(route));
+                found.extend(self.adapter_above_retention(route));
                 found.extend(self.shared_queue(route));
                 found.extend(self.shared_scope(route));
             }
@@ -153,13 +162,13 @@ impl Draft<'_> {
         found
     }
 
-    /// REG-8: what waits for somebody's answer has a bound, or one tenant could bury all others' requests, and fill
-    /// the registry with those that nobody will ever answer.
+    /// REG-8: the number of open requests is bounded. One tenant could otherwise bury the requests of all
+    /// others, and fill the registry with requests without an answer.
     fn request_problems(&self, request: &GrantRequest) -> Vec<String> {
         let mut problems = Vec::new();
         let key = EntryKey::grant_request(&request.source, &request.target, &request.name);
         let tenant = request.source.tenant();
-        let waiting = self.registry.requests_of(tenant).filter(|it| it.key() != key);
+        let waiting = self.registry.requests_of(tenant).filter(|request| request.key() != key);
         if waiting.count() >= bounds::GRANT_REQUESTS_MAX {
             let most = bounds::GRANT_REQUESTS_MAX;
             problems.push(format!("{most} requests of tenant {tenant} wait already: withdraw some first"));
@@ -167,96 +176,82 @@ impl Draft<'_> {
         problems
     }
 
-    /// MSG-4, MSG-7: an adapter whose provider does not sign all of an event is of no use to a service that must sign. A
-    /// service may begin to sign while it has such an adapter: from then on that one's webhooks are refused.
+    /// MSG-4, MSG-7: a service with signed events cannot use an adapter whose provider does not sign all of
+    /// an event. A service may start to require signatures while it has such an adapter; the gateway then
+    /// refuses the adapter's webhooks.
     fn unsigned_problem(&self, adapter: &Adapter) -> Option<String> {
-        let service = self.as_it_would_be(&EntryKey::service(&adapter.service));
-        let is_signed = matches!(service, Some(Entry::Service(it)) if it.signed_events);
+        let service = self.planned(&EntryKey::service(&adapter.service));
+        let is_signed = matches!(service, Some(Entry::Service(service)) if service.signed_events);
         let unsigned = adapter.unsigned().filter(|_| is_signed)?;
         let service = &adapter.service;
         Some(format!("events of {service} must be signed, and {unsigned}: {UNSIGNED_ADVICE}"))
     }
 
-    /// CLM-20: whoever subscribes must not forget an id while an adapter still takes its request.
-    fn patient_adapter(&self, route: &Route) -> Option<String> {
-        let is_of = |it: &Adapter| route.events_of.as_ref() == Some(&it.service) && it.makes(&route.name);
-        let adapter = |it: &Entry| match it {
-            Entry::Adapter(it) if is_of(it) => outlived(it, route),
-            _ => None,
-        };
-        let is_there = |it: &&Entry| !self.after.contains_key(&it.key());
-        let mut there = self.registry.entries_of(Kind::Adapter).filter(|it| adapter(it).is_some());
-        self.wished(Kind::Adapter).find_map(adapter).or_else(|| there.find(is_there).and_then(adapter))
+    /// CLM-20: a subscription must not forget an id while an adapter still accepts the same request.
+    fn adapter_above_retention(&self, route: &Route) -> Option<String> {
+        let planned = self.planned_of(Kind::Adapter).find_map(|entry| adapter_problem(entry, route));
+        planned.or_else(|| {
+            let registered = self.registry.entries_of(Kind::Adapter);
+            let mut problems = registered.filter_map(|entry| Some((entry, adapter_problem(entry, route)?)));
+            let unchanged = problems.find(|(entry, _)| !self.after.contains_key(&entry.key()));
+            unchanged.map(|(_, problem)| problem)
+        })
     }
 
-    /// The other way round, for the subscriptions of the adapter's own tenant: another tenant's must not keep this one from
-    /// its adapter.
-    fn forgetful_subscription(&self, adapter: &Adapter) -> Option<String> {
-        let forgets = |it: &Route| {
-            let is_of = it.events_of.as_ref() == Some(&adapter.service) && adapter.makes(&it.name);
-            let problem = outlived(adapter, it).filter(|_| is_of && it.foreign_publisher().is_none())?;
-            Some(format!("{}: {problem}", it.key()))
-        };
-        let mut wished = self.wished(Kind::Subscription).filter_map(|it| match it {
-            Entry::Subscription(it) => forgets(it),
+    /// CLM-20: the same check for a new adapter, against the subscriptions of its own tenant. Another
+    /// tenant's subscriptions must not keep this tenant from its adapter.
+    fn subscription_below_tolerance(&self, adapter: &Adapter) -> Option<String> {
+        let mut planned = self.planned_of(Kind::Subscription).filter_map(|entry| match entry {
+            Entry::Subscription(route) => own_subscription_problem(adapter, route),
             _ => None,
         });
-        let there = self.registry.subscriptions.get(&adapter.service).into_iter().flat_map(|it| it.values());
-        let there = there.flatten().map(|it| &it.route).filter(|it| !self.after.contains_key(&it.key()));
-        wished.next().or_else(|| there.filter_map(forgets).next())
+        let registered = self.registry.subscriptions.get(&adapter.service).into_iter();
+        let registered = registered.flat_map(|types| types.values()).flatten().map(|bound| &bound.route);
+        let unchanged = registered.filter(|route| !self.after.contains_key(&route.key()));
+        planned
+            .next()
+            .or_else(|| unchanged.filter_map(|route| own_subscription_problem(adapter, route)).next())
     }
 
-    /// The entries of a kind that are asked for.
-    fn wished(&self, kind: Kind) -> impl Iterator<Item = &Entry> {
+    /// The entries of a kind that the change puts.
+    fn planned_of(&self, kind: Kind) -> impl Iterator<Item = &Entry> {
         let of_kind = self.after.range(EntryKey { kind, name: String::new() }..);
         of_kind.take_while(move |(key, _)| key.kind == kind).filter_map(|(_, entry)| entry.as_ref())
     }
 
-    /// CLM-9: what the gateway or a claim's worker takes from a queue is not a consumer's, and the other way round.
+    /// CLM-9: only one party receives deliveries from a queue: consumers, the gateway, or workers that begin
+    /// claims.
     fn shared_queue(&self, route: &Route) -> Option<String> {
-        let taken_by = |it: &Route| it.processing.kind.taker();
-        let is_sent = |it: &Route| it.processing.kind.is_sent();
-        // Where nobody but consumers takes from queues, as is usual, there is nothing to look for.
-        if taken_by(route) == Taker::Consumers && !self.has_other_takers {
+        let taker = route.processing.kind.taker();
+        // Usually only consumers receive from queues. The search is then unnecessary.
+        if taker == Taker::Consumers && !self.has_other_takers {
             return None;
         }
-        let is_other = |it: &Route| {
-            it.target.tenant() == route.target.tenant()
-                && it.queue == route.queue
-                && (taken_by(it) != taken_by(route)
-                    || (is_sent(it) || is_sent(route)) && it.key() != route.key())
-        };
-        let other = self.routes(self.registry.routes()).find(|it| is_other(it))?;
-        if taken_by(other) == taken_by(route) {
-            // DLV-4: a target that is down must hold up nobody else's.
-            let told = format!(
-                "what is pushed has a queue of its own, and {} is that of {}",
+        let other = self.routes(self.registry.routes()).find(|other| has_queue_conflict(route, other))?;
+        let other_taker = other.processing.kind.taker();
+        if other_taker == taker {
+            // DLV-4: a target that is down must not delay the deliveries of another target.
+            return Some(format!(
+                "a push route needs its own queue, but {} is the queue of {}: use another queue",
                 route.queue,
                 other.key()
-            );
-            return Some(format!("{told}: use another queue"));
+            ));
         }
         Some(format!(
             "queue {} is taken from by {}, and by {} for {}: use another queue",
             route.queue,
-            taken_by(route).told(),
-            taken_by(other).told(),
+            taker.told(),
+            other_taker.told(),
             other.key()
         ))
     }
 
-    /// ORD-2: an entity has one state, and is judged in one way, whichever of its types comes.
+    /// ORD-2: an entity has one state, so all routes of a scope must judge in the same way.
     fn shared_scope(&self, route: &Route) -> Option<String> {
-        let order = route.order.as_ref().filter(|it| it.scope.is_some())?;
-        // One that is permitted anew comes behind one that is not, and would be late there.
-        let is_permitted_otherwise = |it: &Route, of: &Order| of.scope == order.scope && it.acl != route.acl;
-        let differs = |it: &Route, of: &Order| !of.counts_with(order) || is_permitted_otherwise(it, of);
-        let is_other = |it: &&Route| {
-            it.target == route.target && it.order.as_ref().is_some_and(|order| differs(it, order))
-        };
+        let order = route.order.as_ref().filter(|order| order.scope.is_some())?;
         let service = self.registry.service(route.target.as_str());
-        let there = service.into_iter().flat_map(|it| it.routes().chain(it.subscriptions()));
-        let other = self.routes(there).find(is_other)?;
+        let registered = service.into_iter().flat_map(|view| view.routes().chain(view.subscriptions()));
+        let other = self.routes(registered).find(|other| has_scope_conflict(route, order, other))?;
         Some(format!(
             "acl or order.enabled, mode, ttl_seconds or on_failure differ from those of {}, which has the same scope: change \
              them together",
@@ -264,8 +259,8 @@ impl Draft<'_> {
         ))
     }
 
-    /// PIP-13: whose events another tenant may have is the publisher's to say. Who has no grant does not learn whether
-    /// there is such a type.
+    /// PIP-13: the publisher decides which other tenants get its events. A tenant without a grant must not
+    /// learn whether the type exists.
     fn subscription_problems(&self, route: &Route) -> Vec<String> {
         let Some(publisher) = &route.events_of else {
             return vec!["events_of must name the service that publishes".to_owned()];
@@ -291,54 +286,57 @@ impl Draft<'_> {
         problems
     }
 
-    /// Whether a service of another tenant may have events of a type, as it would be.
+    /// Whether the planned registry grants a service of another tenant the events of a type.
     fn is_granted(&self, source: &ServiceName, publisher: &ServiceName, name: &CommandName) -> bool {
-        let grant = self.as_it_would_be(&EntryKey::grant(source, publisher, &name.clone().into()));
+        let grant = self.planned(&EntryKey::grant(source, publisher, &name.clone().into()));
         matches!(grant, Some(Entry::Grant(grant)) if grant.expires_at.is_none_or(|end| self.at < end))
     }
 
-    /// How many others would have the same events.
+    /// The number of other planned subscriptions to the same events.
     fn other_subscriptions(&self, route: &Route, publisher: &ServiceName) -> usize {
-        let is_other = |it: &Route| {
-            it.events_of.as_ref() == Some(publisher) && it.name == route.name && it.target != route.target
-        };
-        let there = self.registry.subscriptions_to(publisher, &route.name).iter();
-        let there =
-            there.filter(|it| is_other(&it.route) && !self.after.contains_key(&it.route.key())).count();
-        // Where few are there, as is usual, what is wished for is not gone through for each of them.
-        if there + self.after.len() < bounds::SUBSCRIPTIONS_PER_TYPE_MAX {
-            return there;
+        let registered = self.registry.subscriptions_to(publisher, &route.name).iter();
+        let unchanged = registered.filter(|bound| {
+            is_other_subscription(&bound.route, route, publisher)
+                && !self.after.contains_key(&bound.route.key())
+        });
+        let unchanged = unchanged.count();
+        // With few subscriptions, as usual, the exact number of planned ones does not matter and is not
+        // counted.
+        if unchanged + self.after.len() < bounds::SUBSCRIPTIONS_PER_TYPE_MAX {
+            return unchanged;
         }
-        let wished = self.after.values().flatten();
-        there + wished.filter(|it| matches!(it, Entry::Subscription(it) if is_other(it))).count()
+        let planned = self.after.values().flatten().filter(|entry| match entry {
+            Entry::Subscription(other) => is_other_subscription(other, route, publisher),
+            _ => false,
+        });
+        unchanged + planned.count()
     }
 
     /// REG-2: a grant may be stricter than its route, never more lenient.
     fn grant_problems(&self, grant: &Grant) -> Vec<String> {
         let Some(profile) = grant.profile else { return Vec::new() };
-        let is_for = |it: &&Route| {
-            it.target == grant.target
-                && it.events_of.is_none()
-                && (grant.name.is_all() || grant.name.as_str() == it.name.as_str())
-        };
         let target = self.registry.service(grant.target.as_str());
-        let there = target.into_iter().flat_map(|it| it.routes());
-        let lenient = self.routes(there).filter(is_for).find(|it| profile > it.profile);
-        let problem =
-            |route: &Route| format!("its profile is more lenient than that of route {}", route.destination());
-        lenient.map(problem).into_iter().collect()
+        let registered = target.into_iter().flat_map(|view| view.routes());
+        let covered = self.routes(registered).filter(|route| is_covered(route, grant));
+        let mut lenient = covered.filter(|route| profile > route.profile);
+        let problem = lenient
+            .next()
+            .map(|route| format!("its profile is more lenient than that of route {}", route.destination()));
+        problem.into_iter().collect()
     }
 
-    /// Routes and subscriptions as they would be: those that are asked for, and of those that are there the others.
+    /// Planned routes and subscriptions: the ones that the change puts, and the ones of `registered` that it
+    /// leaves unchanged.
     fn routes<'s>(
         &'s self,
-        there: impl Iterator<Item = &'s Arc<BoundRoute>>,
+        registered: impl Iterator<Item = &'s Arc<BoundRoute>>,
     ) -> impl Iterator<Item = &'s Route> {
         let changed = self.after.values().flatten().filter_map(|entry| match entry {
-            Entry::Route(it) | Entry::Subscription(it) => Some(it),
+            Entry::Route(route) | Entry::Subscription(route) => Some(route),
             _ => None,
         });
-        changed.chain(there.map(|it| &it.route).filter(|it| !self.after.contains_key(&it.key())))
+        let unchanged = registered.map(|bound| &bound.route);
+        changed.chain(unchanged.filter(|route| !self.after.contains_key(&route.key())))
     }
 
     fn check_removal(&self, key: &EntryKey, problems: &mut Vec<String>) {
@@ -353,7 +351,7 @@ impl Draft<'_> {
             return;
         }
         if matches!(key.kind, Kind::Route | Kind::Subscription) {
-            // All that goes with a route is what is pushed by it is signed with: no need to look further.
+            // The push secret is the only entry that refers to a route, so no further search is necessary.
             let secret = EntryKey::push_secret(&key.name);
             if self.exists(&secret) {
                 problems.push(format!("{key} cannot be removed while {secret} is registered"));
@@ -367,23 +365,66 @@ impl Draft<'_> {
     }
 }
 
-/// What of an entry is another than it was. What stays as it is was permitted when it was registered, and is not held against
-/// what changes beside it: a grant that was taken back since, or a service that has begun to sign.
-enum Touched<'e> {
-    /// Its sealed secrets, and nothing else (REG-13).
+fn adapter_problem(entry: &Entry, route: &Route) -> Option<String> {
+    let Entry::Adapter(adapter) = entry else { return None };
+    let is_publisher = route.events_of.as_ref() == Some(&adapter.service);
+    if is_publisher && adapter.makes(&route.name) { outlived(adapter, route) } else { None }
+}
+
+fn own_subscription_problem(adapter: &Adapter, route: &Route) -> Option<String> {
+    let is_subscribed = route.events_of.as_ref() == Some(&adapter.service) && adapter.makes(&route.name);
+    let is_own = is_subscribed && route.foreign_publisher().is_none();
+    let problem = outlived(adapter, route).filter(|_| is_own)?;
+    Some(format!("{}: {problem}", route.key()))
+}
+
+/// Whether two routes cannot share a queue: different parties would receive from it, or one of the routes
+/// pushes.
+fn has_queue_conflict(route: &Route, other: &Route) -> bool {
+    let (kind, other_kind) = (route.processing.kind, other.processing.kind);
+    let has_push = kind.is_sent() || other_kind.is_sent();
+    other.target.tenant() == route.target.tenant()
+        && other.queue == route.queue
+        && (other_kind.taker() != kind.taker() || has_push && other.key() != route.key())
+}
+
+/// Whether another route of the same scope judges differently.
+fn has_scope_conflict(route: &Route, order: &Order, other: &Route) -> bool {
+    let Some(other_order) = &other.order else { return false };
+    // The gateway may have to permit a message on an `acl: always` route again. The message would then come
+    // behind a later one of another route, and be late.
+    let has_other_acl = other_order.scope == order.scope && other.acl != route.acl;
+    other.target == route.target && (!other_order.counts_with(order) || has_other_acl)
+}
+
+fn is_other_subscription(other: &Route, route: &Route, publisher: &ServiceName) -> bool {
+    other.events_of.as_ref() == Some(publisher) && other.name == route.name && other.target != route.target
+}
+
+fn is_covered(route: &Route, grant: &Grant) -> bool {
+    route.target == grant.target
+        && route.events_of.is_none()
+        && (grant.name.is_all() || grant.name.as_str() == route.name.as_str())
+}
+
+/// The difference of a put entry to the registered one. Unchanged members were permitted at their
+/// registration, and do not block a change beside them: a grant may have been revoked since, or the service
+/// may have started to require signatures.
+enum EntryDifference<'e> {
+    /// Only the sealed secrets (REG-13).
     Secrets(&'e Adapter),
-    /// Whether anything is pushed by it, and nothing else (DLV-1).
+    /// Only the disabled state of a push route (DLV-1).
     Disabled(&'e Route),
-    /// More than that, or nothing at all: it is asked for as a whole.
+    /// More than that, or nothing: the entry is checked as a whole.
     More,
 }
 
-impl<'e> Touched<'e> {
+impl<'e> EntryDifference<'e> {
     fn of(before: Option<&Entry>, after: &'e Entry) -> Self {
         match (before, after) {
             (Some(Entry::Adapter(before)), Entry::Adapter(after)) if before != after => {
-                let sealed_anew = Adapter { secrets: after.secrets.clone(), ..(**before).clone() };
-                if sealed_anew == **after { Self::Secrets(after) } else { Self::More }
+                let resealed = Adapter { secrets: after.secrets.clone(), ..(**before).clone() };
+                if resealed == **after { Self::Secrets(after) } else { Self::More }
             }
             (Some(Entry::Route(before)), Entry::Route(after))
             | (Some(Entry::Subscription(before)), Entry::Subscription(after))
@@ -398,61 +439,66 @@ impl<'e> Touched<'e> {
 }
 
 impl Entry {
-    /// The entries that must be there when this one is registered.
+    /// The entries that must exist at the registration of this one.
     fn needs(&self) -> Vec<EntryKey> {
         match self {
-            Self::GrantRequest(it) if it.is_abroad() => vec![EntryKey::service(&it.source)],
+            Self::GrantRequest(request) if request.is_abroad() => vec![EntryKey::service(&request.source)],
             _ => self.refers_to(),
         }
     }
 
-    /// The entries that this one goes with.
+    /// The entries that cannot be removed while this one exists.
     pub(super) fn refers_to(&self) -> Vec<EntryKey> {
-        let service = |name| EntryKey::service(name);
         match self {
             Self::Tenant(_) => vec![],
-            Self::Service(it) => vec![EntryKey { kind: Kind::Tenant, name: it.name.tenant().to_owned() }],
-            Self::Route(it) => vec![service(&it.target)],
-            Self::EventType(it) => vec![service(&it.owner)],
-            Self::Subscription(it) => subscription_refers_to(it),
-            Self::Grant(it) => vec![service(&it.source), service(&it.target)],
-            Self::PushSecret(it) => vec![it.route_key()],
-            Self::Key(it) => vec![service(&it.service)],
-            Self::Client(it) => vec![service(&it.service)],
-            Self::PersonalToken(it) => it.tenant.iter().map(EntryKey::tenant).collect(),
-            Self::GrantRequest(it) => vec![service(&it.source), service(&it.target)],
+            Self::Service(service) => {
+                vec![EntryKey { kind: Kind::Tenant, name: service.name.tenant().to_owned() }]
+            }
+            Self::Route(route) => vec![EntryKey::service(&route.target)],
+            Self::EventType(event_type) => vec![EntryKey::service(&event_type.owner)],
+            Self::Subscription(route) => subscription_refers_to(route),
+            Self::Grant(grant) => vec![EntryKey::service(&grant.source), EntryKey::service(&grant.target)],
+            Self::PushSecret(secret) => vec![secret.route_key()],
+            Self::Key(key) => vec![EntryKey::service(&key.service)],
+            Self::Client(client) => vec![EntryKey::service(&client.service)],
+            Self::PersonalToken(token) => token.tenant.iter().map(EntryKey::tenant).collect(),
+            Self::GrantRequest(request) => {
+                vec![EntryKey::service(&request.source), EntryKey::service(&request.target)]
+            }
             Self::Issuer(_) => vec![],
-            Self::Workload(it) => vec![EntryKey::issuer(&it.issuer), service(&it.service)],
-            Self::Ban(it) => vec![service(&it.source)],
-            Self::Adapter(it) => adapter_refers_to(it),
+            Self::Workload(workload) => {
+                vec![EntryKey::issuer(&workload.issuer), EntryKey::service(&workload.service)]
+            }
+            Self::Ban(ban) => vec![EntryKey::service(&ban.source)],
+            Self::Adapter(adapter) => adapter_refers_to(adapter),
         }
     }
 }
 
-/// A subscription goes with its own service, and with the type it is for where that is of the same tenant. Another
-/// tenant's type goes when its owner says so: what is subscribed to it gets nothing then.
+/// A subscription refers to its own service, and to the publisher and type if they are of the same tenant.
+/// Another tenant may remove its type at any time; its subscriptions then receive nothing.
 fn subscription_refers_to(route: &Route) -> Vec<EntryKey> {
     let publisher = route.events_of.iter().filter(|_| route.foreign_publisher().is_none());
-    let of_publisher =
-        publisher.flat_map(|it| [EntryKey::service(it), EntryKey::event_type(it, &route.name)]);
+    let of_publisher = publisher
+        .flat_map(|publisher| [EntryKey::service(publisher), EntryKey::event_type(publisher, &route.name)]);
     [EntryKey::service(&route.target)].into_iter().chain(of_publisher).collect()
 }
 
-/// An adapter goes with its service, and with the type of its events where that is one: a suffix may make any type of it.
+/// An adapter refers to its service, and to its event type unless a suffix varies the type.
 fn adapter_refers_to(adapter: &Adapter) -> Vec<EntryKey> {
     let event_type = EntryKey::event_type(&adapter.service, &adapter.event_type);
-    let is_one = adapter.event_type_suffix.is_none();
-    [EntryKey::service(&adapter.service)].into_iter().chain(is_one.then_some(event_type)).collect()
+    let is_fixed = adapter.event_type_suffix.is_none();
+    [EntryKey::service(&adapter.service)].into_iter().chain(is_fixed.then_some(event_type)).collect()
 }
 
-/// CLM-20: what is wrong with a claim that ends while its adapter still takes the same request, with the arithmetic. A
-/// route without claims takes every repeat, and says so.
+/// CLM-20: the problem of a claim that expires while the adapter still accepts the same request, with the
+/// arithmetic. A route without claims accepts every repeat anyway.
 fn outlived(adapter: &Adapter, route: &Route) -> Option<String> {
     let (tolerance, keep) = adapter.verification.tolerance().zip(route.claim.keep())?;
     let least = 2 * tolerance + bounds::CLAIM_KEEP_SLACK;
     (keep < least).then(|| {
         format!(
-            "claim.keep_seconds is {}, but a claim must outlive twice the tolerance of the adapter whose events it is for, and a wait for the commit: 2 × {} s + {} s = {} s",
+            "claim.keep_seconds is {}, but a claim must outlive twice the tolerance of the adapter of its events, and a wait for the commit: 2 × {} s + {} s = {} s",
             keep.as_secs(),
             tolerance.as_secs(),
             bounds::CLAIM_KEEP_SLACK.as_secs(),

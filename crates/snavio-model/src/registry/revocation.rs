@@ -1,4 +1,4 @@
-//! What a change took back, and which messages would not have been sent had everybody known (REG-17).
+//! Revocations: the permission that a change ended, and the messages that used it afterwards (REG-17).
 
 use std::time::Duration;
 
@@ -10,78 +10,65 @@ use crate::message::MessageKind;
 use crate::name::{CommandName, GrantedName, KeyVersion, ServiceName, TenantName};
 use crate::time::Timestamp;
 
-/// A permission that ended by a change.
+/// The end of a permission by a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revocation {
-    /// What it was.
     pub what: Revoked,
-    /// The registry's version from which on it is gone.
+    /// The first version of the registry without the permission.
     pub version: i64,
-    /// From when on.
+    /// The time from which the permission is revoked.
     pub at: Timestamp,
 }
 
-/// What was taken back.
+/// A revoked permission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Revoked {
     /// A grant.
-    Grant {
-        /// Who could send.
-        source: ServiceName,
-        /// To whom.
-        target: ServiceName,
-        /// What.
-        name: GrantedName,
-    },
+    Grant { source: ServiceName, target: ServiceName, name: GrantedName },
     /// A key.
-    Key {
-        /// Whose.
-        service: ServiceName,
-        /// Which.
-        version: KeyVersion,
-    },
+    Key { service: ServiceName, version: KeyVersion },
     /// A source was banned.
     Source(ServiceName),
     /// A tenant was suspended.
     Tenant(TenantName),
 }
 
-/// What a message was sent by.
+/// The permission that a message used.
 #[derive(Debug, Clone, Copy)]
 pub struct Used<'a> {
-    /// What kind of message it is.
     pub kind: MessageKind,
-    /// Who sent it.
     pub source: &'a ServiceName,
-    /// To whom.
     pub target: &'a ServiceName,
-    /// What.
     pub name: &'a CommandName,
-    /// The key it was signed with, if it was.
+    /// The key that signed it; `None` for an unsigned message.
     pub key_version: Option<&'a KeyVersion>,
-    /// The registry it was judged by.
+    /// The version of the registry that the judgement used.
     pub registry_version: i64,
-    /// When it was settled.
     pub settled_at: Timestamp,
 }
 
+/// The time from which a permission is revoked, if its end moved forward from `before` to `now`. An end after
+/// [`limits::REVOCATION_SETTLED`] is no revocation, because every node knows it by then.
+fn revoked_from(before: Option<Timestamp>, now: Option<Timestamp>, change: &Change) -> Option<Timestamp> {
+    let settled = change.at.plus(limits::REVOCATION_SETTLED);
+    let now = now?.max(change.at);
+    (before.is_none_or(|before| before > now) && now <= settled).then_some(now)
+}
+
+fn has_ended(end: Option<Timestamp>, at: Timestamp) -> bool {
+    end.is_some_and(|end| end <= at)
+}
+
 impl Revocation {
-    /// What a change took back, if it did. An end that was brought forward is one if it comes so soon that nodes may
-    /// not know of it by then.
+    /// The revocation by a change, if it is one. An end that was moved forward counts only if it comes so
+    /// soon that nodes may not yet know it.
     pub fn of(change: &Change) -> Option<Self> {
-        let settled = change.at.plus(bounds::REVOCATION_SETTLED);
-        let is_over = |end: Option<Timestamp>| end.is_some_and(|end| end <= change.at);
-        // From when on something is gone that ended at the one time before, and ends at the other now.
-        let gone_from = |before: Option<Timestamp>, now: Option<Timestamp>| {
-            let now = now?.max(change.at);
-            (before.is_none_or(|before| before > now) && now <= settled).then_some(now)
-        };
         let (what, at) = match (&change.before, &change.after) {
             (Some(Entry::Grant(grant)), None) => {
-                (of_grant(grant), gone_from(grant.expires_at, Some(change.at))?)
+                (of_grant(grant), revoked_from(grant.expires_at, Some(change.at), change)?)
             }
             (Some(Entry::Grant(before)), Some(Entry::Grant(after))) => {
-                (of_grant(after), gone_from(before.expires_at, after.expires_at)?)
+                (of_grant(after), revoked_from(before.expires_at, after.expires_at, change)?)
             }
             (Some(Entry::Key(key)), after) => {
                 let end = match after {
@@ -89,10 +76,10 @@ impl Revocation {
                     _ => Some(change.at),
                 };
                 let what = Revoked::Key { service: key.service.clone(), version: key.version.clone() };
-                (what, gone_from(key.ends_at(), end)?)
+                (what, revoked_from(key.ends_at(), end, change)?)
             }
-            (before, Some(Entry::Ban(ban))) if !is_over(ban.until) => match before {
-                Some(Entry::Ban(before)) if !is_over(before.until) => return None,
+            (before, Some(Entry::Ban(ban))) if !has_ended(ban.until, change.at) => match before {
+                Some(Entry::Ban(before)) if !has_ended(before.until, change.at) => return None,
                 _ => (Revoked::Source(ban.source.clone()), change.at),
             },
             (Some(Entry::Tenant(before)), Some(Entry::Tenant(after)))
@@ -105,7 +92,7 @@ impl Revocation {
         Some(Self { what, version: change.version, at })
     }
 
-    /// The tenant whose messages may have been sent by it.
+    /// The tenant of the senders that could use the permission.
     pub fn senders(&self) -> &str {
         match &self.what {
             Revoked::Grant { source, .. } | Revoked::Source(source) => source.tenant(),
@@ -114,12 +101,12 @@ impl Revocation {
         }
     }
 
-    /// Whether a message was sent by it.
+    /// Whether a message used the permission.
     pub fn covers(&self, used: Used<'_>) -> bool {
         match &self.what {
             Revoked::Grant { source, target, name } => {
                 let is_name = name.is_all() || name.as_str() == used.name.as_str();
-                // An event is its publisher's own: a grant says who gets it, not who sends it.
+                // An event belongs to its publisher: a grant decides who receives it, not who sends it.
                 used.kind == MessageKind::Command && source == used.source && target == used.target && is_name
             }
             Revoked::Key { service, version } => service == used.source && Some(version) == used.key_version,
@@ -128,13 +115,13 @@ impl Revocation {
         }
     }
 
-    /// Whether a message was sent by it after it was taken back.
+    /// Whether a message used the permission after its revocation.
     pub fn touches(&self, used: Used<'_>) -> bool {
         used.registry_version < self.version && used.settled_at >= self.at && self.covers(used)
     }
 
-    /// Whether it was still gone when a message was sent that it touches: by the registry of that moment. Another grant
-    /// may permit the same, and what was taken back may have been given again.
+    /// Whether the permission was still revoked when an affected message was settled, by the registry of that
+    /// time. Another grant may have permitted the same, or the permission may have been granted again.
     pub fn is_gone(&self, then: &Registry, used: Used<'_>) -> bool {
         let at = used.settled_at;
         match &self.what {
@@ -147,11 +134,12 @@ impl Revocation {
                 key.is_none_or(|key| !key.is_good(at))
             }
             Revoked::Source(source) => then.ban(source, at).is_some(),
-            Revoked::Tenant(tenant) => then.tenant(tenant.as_str()).is_none_or(|it| it.suspended),
+            Revoked::Tenant(tenant) => then.tenant(tenant.as_str()).is_none_or(|tenant| tenant.suspended),
         }
     }
 
-    /// Whom it is told to that a message was sent by it: the target's owner, or of a key its own.
+    /// The tenant to notify of a message that used the permission: for a key its owner, otherwise the
+    /// target's owner.
     pub fn told_to<'a>(&self, used: Used<'a>) -> &'a str {
         match self.what {
             Revoked::Key { .. } => used.source.tenant(),
@@ -159,26 +147,27 @@ impl Revocation {
         }
     }
 
-    /// Of revocations in their order, those that a message is told of: to each of whom it concerns, the first that it
-    /// was sent in spite of.
+    /// The revocations to report for a message, from a list in order: for each tenant to notify, the first
+    /// revocation that the message ignored.
     pub fn told_of<'r>(revocations: &'r [Self], then: &Registry, used: Used<'_>) -> Vec<&'r Self> {
-        let mut told: Vec<&Self> = Vec::new();
-        for revocation in revocations.iter().filter(|it| it.touches(used) && it.is_gone(then, used)) {
-            if told.iter().all(|it| it.told_to(used) != revocation.told_to(used)) {
-                told.push(revocation);
+        let mut reported: Vec<&Self> = Vec::new();
+        for revocation in revocations {
+            let is_ignored = revocation.touches(used) && revocation.is_gone(then, used);
+            if is_ignored && reported.iter().all(|other| other.told_to(used) != revocation.told_to(used)) {
+                reported.push(revocation);
             }
         }
-        told
+        reported
     }
 
-    /// How long after it a message was sent.
+    /// The time from the revocation to the settlement of a message.
     pub fn stale_for(&self, settled_at: Timestamp) -> Duration {
         settled_at.since(self.at)
     }
 }
 
 impl Revoked {
-    /// The word in records.
+    /// The word in telemetry records.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Grant { .. } => "grant",
@@ -232,7 +221,7 @@ mod tests {
 
     /// REG-17
     #[test]
-    fn what_ends_a_permission_is_told_from_what_does_not() {
+    fn revocation_is_distinguished_from_other_changes() {
         for (before, after, what) in [
             (grant("pay", None), None, Some(("grant", 0))),
             (grant("pay", later(9)), None, Some(("grant", 0))),
@@ -241,7 +230,7 @@ mod tests {
             (grant("pay", None), grant("pay", Some(NOON)), Some(("grant", 0))),
             (grant("pay", None), grant("pay", later(9)), Some(("grant", 9))),
             (grant("pay", None), grant("pay", later(15)), Some(("grant", 15))),
-            // By then every node knows.
+            // By then every node knows the new end.
             (grant("pay", None), grant("pay", later(16)), None),
             (grant("pay", later(16)), grant("pay", later(9)), Some(("grant", 9))),
             (grant("pay", later(9)), grant("pay", later(9)), None),
@@ -265,63 +254,80 @@ mod tests {
             let key = before.as_ref().or(after.as_ref()).unwrap().key();
             let change =
                 Change { version: 7, at: NOON, who: String::new(), why: String::new(), key, before, after };
-            let told = Revocation::of(&change);
-            let at = |it: &Revocation| it.at.since(NOON).as_secs();
-            assert_eq!(told.as_ref().map(|it| (it.what.as_str(), at(it))), what, "{change:?}");
-            if let Some(told) = told {
-                assert_eq!((told.version, told.senders()), (7, "acme"));
+            let found = Revocation::of(&change);
+            let word_and_delay = found
+                .as_ref()
+                .map(|revocation| (revocation.what.as_str(), revocation.at.since(NOON).as_secs()));
+            assert_eq!(word_and_delay, what, "{change:?}");
+            if let Some(found) = found {
+                assert_eq!((found.version, found.senders()), (7, "acme"));
             }
+        }
+    }
+
+    /// A command that was settled at noon by version 6 of the registry.
+    fn command<'a>(
+        source: &'a ServiceName,
+        target: &'a ServiceName,
+        name: &'a CommandName,
+        key_version: &'a KeyVersion,
+    ) -> Used<'a> {
+        Used {
+            kind: MessageKind::Command,
+            source,
+            target,
+            name,
+            key_version: Some(key_version),
+            registry_version: 6,
+            settled_at: NOON,
         }
     }
 
     /// REG-17
     #[test]
-    fn only_what_was_sent_by_it_is_covered() {
+    fn revocation_covers_only_messages_that_used_it() {
         let (billing, spy): (ServiceName, ServiceName) =
             ("acme/billing".parse().unwrap(), "acme/spy".parse().unwrap());
         let (bot, other): (ServiceName, ServiceName) =
             ("zeta/bot".parse().unwrap(), "zeta/other".parse().unwrap());
         let (pay, ping) = ("pay".parse().unwrap(), "ping".parse().unwrap());
         let (first, second) = ("hmac-v1".parse().unwrap(), "hmac-v2".parse().unwrap());
-        let name = |text: &str| text.parse::<GrantedName>().unwrap();
-        let of = |name| Revoked::Grant { source: billing.clone(), target: bot.clone(), name };
-        let (registry_version, settled_at) = (6, NOON);
-        let used = |source, target, name, key_version| Used {
-            kind: MessageKind::Command,
-            source,
-            target,
-            name,
-            key_version,
-            registry_version,
-            settled_at,
+        let revoked_grant = |name: &str| Revoked::Grant {
+            source: billing.clone(),
+            target: bot.clone(),
+            name: name.parse().unwrap(),
         };
         let sent = [
-            used(&billing, &bot, &pay, Some(&first)),
-            used(&billing, &bot, &ping, Some(&first)),
-            used(&billing, &other, &pay, Some(&second)),
-            used(&spy, &bot, &pay, Some(&first)),
+            command(&billing, &bot, &pay, &first),
+            command(&billing, &bot, &ping, &first),
+            command(&billing, &other, &pay, &second),
+            command(&spy, &bot, &pay, &first),
         ];
         for (what, covered) in [
-            (of(name("pay")), [true, false, false, false]),
-            (of(name("*")), [true, true, false, false]),
+            (revoked_grant("pay"), [true, false, false, false]),
+            (revoked_grant("*"), [true, true, false, false]),
             (Revoked::Key { service: billing.clone(), version: first.clone() }, [true, true, false, false]),
             (Revoked::Source(billing.clone()), [true, true, true, false]),
             (Revoked::Tenant("acme".parse().unwrap()), [true; 4]),
             (Revoked::Tenant("zeta".parse().unwrap()), [false; 4]),
         ] {
             let revocation = Revocation { what, version: 7, at: NOON };
-            assert_eq!(sent.map(|it| revocation.covers(it)), covered, "{revocation:?}");
-            assert_eq!(sent.map(|it| revocation.touches(it)), covered, "{revocation:?}");
-            let knew = sent.map(|it| Used { registry_version: 7, ..it });
-            assert_eq!(knew.map(|it| revocation.touches(it)), [false; 4], "who knew of it is judged by it");
-            let before = sent.map(|it| Used { settled_at: Timestamp(NOON.0 - 1), ..it });
-            assert_eq!(before.map(|it| revocation.touches(it)), [false; 4], "what came before it was right");
+            assert_eq!(sent.map(|used| revocation.covers(used)), covered, "{revocation:?}");
+            assert_eq!(sent.map(|used| revocation.touches(used)), covered, "{revocation:?}");
+            let knew = sent.map(|used| Used { registry_version: 7, ..used });
+            assert_eq!(
+                knew.map(|used| revocation.touches(used)),
+                [false; 4],
+                "its judgement knew the revocation"
+            );
+            let before = sent.map(|used| Used { settled_at: Timestamp(NOON.0 - 1), ..used });
+            assert_eq!(before.map(|used| revocation.touches(used)), [false; 4], "it was settled before");
         }
     }
 
     /// REG-17, MSG-5
     #[test]
-    fn an_event_is_sent_by_no_grant_and_where_it_is_not_signed_by_no_key() {
+    fn event_uses_no_grant_and_unsigned_event_no_key() {
         let shop: ServiceName = "acme/shop".parse().unwrap();
         let (name, version): (CommandName, KeyVersion) =
             ("order.paid".parse().unwrap(), "hmac-v1".parse().unwrap());
@@ -340,69 +346,59 @@ mod tests {
             [(own, false, false), (key, false, true), (Revoked::Source(shop.clone()), true, true)]
         {
             let revocation = Revocation { what, version: 7, at: NOON };
-            let covered = [event(None), event(Some(&version))].map(|it| revocation.covers(it));
+            let covered = [event(None), event(Some(&version))].map(|used| revocation.covers(used));
             assert_eq!(covered, [unsigned, signed], "{revocation:?}");
         }
     }
 
-    struct Nothing;
+    struct OneSecret;
 
-    impl crate::registry::Unseal for Nothing {
+    impl crate::registry::Unseal for OneSecret {
         fn unseal(&self, _: &Sealed) -> Option<crate::signature::signing::Secret> {
             Some(crate::signature::signing::Secret::from_bytes([1; 32]))
         }
     }
 
+    /// Both services, and these entries.
+    fn registry_with(entries: &[Option<Entry>]) -> Registry {
+        let mut registry = Registry::default();
+        for name in ["acme/billing", "zeta/bot"] {
+            registry.put(Entry::Service(super::super::Service::new(name.parse().unwrap())), &OneSecret);
+        }
+        entries.iter().flatten().for_each(|entry| registry.put(entry.clone(), &OneSecret));
+        registry
+    }
+
     /// REG-17
     #[test]
-    fn each_whom_it_concerns_is_told_once_and_only_of_what_was_still_gone() {
+    fn each_tenant_is_told_once_of_permissions_still_revoked() {
         let (billing, bot): (ServiceName, ServiceName) =
             ("acme/billing".parse().unwrap(), "zeta/bot".parse().unwrap());
         let (name, key_version) = ("pay".parse().unwrap(), "hmac-v1".parse().unwrap());
-        let used = Used {
-            kind: MessageKind::Command,
-            source: &billing,
-            target: &bot,
-            name: &name,
-            key_version: Some(&key_version),
-            registry_version: 6,
-            settled_at: NOON,
-        };
-        let gone = |version, what| Revocation { what, version, at: NOON };
-        let all = [
-            gone(7, Revoked::Key { service: billing.clone(), version: key_version.clone() }),
-            gone(8, Revoked::Source(billing.clone())),
-            gone(
-                9,
-                Revoked::Grant { source: billing.clone(), target: bot.clone(), name: "pay".parse().unwrap() },
-            ),
-        ];
-        let told = |then: &Registry| -> Vec<_> {
-            Revocation::told_of(&all, then, used)
-                .iter()
-                .map(|it| (it.what.as_str(), it.told_to(used)))
-                .collect()
-        };
-        let with = |entries: &[Option<Entry>]| {
-            let mut registry = Registry::default();
-            for name in ["acme/billing", "zeta/bot"] {
-                registry.put(Entry::Service(crate::registry::Service::new(name.parse().unwrap())), &Nothing);
-            }
-            entries.iter().flatten().for_each(|entry| registry.put(entry.clone(), &Nothing));
-            registry
-        };
+        let used = command(&billing, &bot, &name, &key_version);
+        let grant_of_pay =
+            Revoked::Grant { source: billing.clone(), target: bot.clone(), name: "pay".parse().unwrap() };
+        let key_of_billing = Revoked::Key { service: billing.clone(), version: key_version.clone() };
+        let all = [(7, key_of_billing), (8, Revoked::Source(billing.clone())), (9, grant_of_pay)]
+            .map(|(version, what)| Revocation { what, version, at: NOON });
         for (entries, expected) in [
             (vec![], vec![("key", "acme"), ("grant", "zeta")]),
             (vec![ban(None)], vec![("key", "acme"), ("ban", "zeta")]),
             (vec![ban(later(9)), key(None, Some(NOON))], vec![("key", "acme"), ("ban", "zeta")]),
-            // Given back meanwhile, or permitted by another grant.
+            // The permission returned meanwhile, or another grant permits the message.
             (vec![key(None, None)], vec![("grant", "zeta")]),
             (vec![key(None, None), grant("pay", None)], vec![]),
             (vec![key(None, None), grant("*", None)], vec![]),
             (vec![key(None, None), grant("pay", Some(NOON))], vec![("grant", "zeta")]),
             (vec![key(None, None), grant("pay", None), ban(Some(NOON))], vec![]),
         ] {
-            assert_eq!(told(&with(&entries)), expected, "{entries:?}");
+            let then = registry_with(&entries);
+            let reported = Revocation::told_of(&all, &then, used);
+            let reported: Vec<_> = reported
+                .iter()
+                .map(|revocation| (revocation.what.as_str(), revocation.told_to(used)))
+                .collect();
+            assert_eq!(reported, expected, "{entries:?}");
         }
     }
 }

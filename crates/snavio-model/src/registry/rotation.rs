@@ -1,5 +1,5 @@
-//! The life of a service's keys (REG-10, REG-12): which state each is in, when a new one is due, and what making or
-//! revoking one changes. Nothing here makes a secret: whoever asks brings it, sealed.
+//! The life cycle of a service's keys (REG-10, REG-12): the state of each key, the due time of the next one,
+//! and the changes of a rotation or revocation. This module makes no secrets: the caller passes them, sealed.
 
 use std::time::Duration;
 
@@ -13,52 +13,52 @@ use crate::bounds;
 use crate::name::{KeyVersion, ServiceName};
 use crate::time::Timestamp;
 
-/// How every version's name begins; its number follows.
+/// Prefix of every version's name; the number follows.
 const VERSION_PREFIX: &str = "hmac-v";
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// What a key is good for.
+/// The state of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum KeyState {
-    /// The newest that is accepted: the one to sign with.
+    /// The newest accepted key, which the service signs with.
     Current,
-    /// Accepted until it ends, beside the current one.
+    /// Accepted beside the current key until it ends.
     Previous,
-    /// Not accepted any more: its time is over.
+    /// No longer accepted, because it has expired.
     Ended,
-    /// Not accepted any more: somebody took it back.
+    /// No longer accepted, because it was revoked.
     Revoked,
 }
 
-/// A service's keys, oldest first, those that are not accepted any more too.
+/// The keys of a service, oldest first, including those that are no longer accepted.
 #[derive(Debug, Clone)]
 pub struct KeyRing<'a> {
     service: &'a Service,
     keys: Vec<&'a Key>,
 }
 
-/// A new key, and all that its making changes.
+/// A new key, with the changes that create it.
 #[derive(Debug)]
 pub struct NewKey {
-    /// Its name in messages.
+    /// The version in messages.
     pub version: KeyVersion,
-    /// The change, to be made as a whole.
+    /// The changes, to be made in one transaction.
     pub wishes: Vec<Wish>,
 }
 
-/// What revoking a key changes.
+/// The changes that revoke a key.
 #[derive(Debug)]
 pub struct KeyRevocation {
-    /// The key in its place, if there is one.
+    /// The key that replaces it, if any.
     pub replacement: Option<KeyVersion>,
-    /// The change, to be made as a whole; empty for a key that was revoked before.
+    /// The changes, to be made in one transaction. For a key that was revoked before they have no effect.
     pub wishes: Vec<Wish>,
 }
 
 impl<'a> KeyRing<'a> {
-    /// The keys of a service, if it is registered.
+    /// The keys of a service; `None` if the service is not registered.
     pub fn of(registry: &'a Registry, service: &ServiceName) -> Option<Self> {
         let Some(Entry::Service(service)) = registry.get(&EntryKey::service(service)) else { return None };
         let before = EntryKey { kind: Kind::Key, name: format!("{}:", service.name) };
@@ -69,7 +69,7 @@ impl<'a> KeyRing<'a> {
         Some(Self::new(service, own.collect()))
     }
 
-    /// The keys of every service that has any, in the order of their names.
+    /// The keys of every service with keys, ordered by service name.
     pub fn all(registry: &'a Registry) -> Vec<Self> {
         let before = EntryKey { kind: Kind::Key, name: String::new() };
         let keys = registry.entries_after(Some(&before)).map_while(|entry| match entry {
@@ -91,22 +91,21 @@ impl<'a> KeyRing<'a> {
         Self { service, keys }
     }
 
-    /// Whose they are.
     pub fn service(&self) -> &'a ServiceName {
         &self.service.name
     }
 
-    /// All of them, oldest first.
+    /// All keys, oldest first.
     pub fn keys(&self) -> &[&'a Key] {
         &self.keys
     }
 
-    /// The key to sign with: the newest that is accepted.
+    /// The key to sign with: the newest one that is accepted.
     pub fn current(&self, now: Timestamp) -> Option<&'a Key> {
         self.keys.iter().rfind(|key| key.is_good(now)).copied()
     }
 
-    /// What a key of this ring is good for.
+    /// The state of a key of this ring.
     pub fn state(&self, key: &Key, now: Timestamp) -> KeyState {
         if key.revoked_at.is_some_and(|at| at <= now) {
             KeyState::Revoked
@@ -119,29 +118,29 @@ impl<'a> KeyRing<'a> {
         }
     }
 
-    /// When the next key is made on schedule. Never after the newest was revoked without another in its place:
-    /// whoever wanted that makes the next one.
+    /// Time at which the next scheduled key is due. `None` after the newest key was revoked without a
+    /// replacement: the person who decided that also makes the next key.
     pub fn rotates_at(&self) -> Option<Timestamp> {
         let newest = self.keys.last().filter(|key| key.revoked_at.is_none())?;
         Some(newest.created_at.plus(DAY * self.service.key_days()))
     }
 
-    /// Whether a new key is due.
+    /// Whether a scheduled key is due.
     pub fn is_due(&self, now: Timestamp) -> bool {
         self.rotates_at().is_some_and(|due| due <= now)
     }
 
-    /// Keys that are accepted now and end within this time.
+    /// Accepted keys that end within this time.
     pub fn ending(&self, within: Duration, now: Timestamp) -> impl Iterator<Item = &'a Key> {
         let ends = move |key: &&'a Key| key.is_good(now) && !key.is_good(now.plus(within));
         self.keys.iter().copied().filter(ends)
     }
 
-    /// Makes the next key. The current one is accepted for the overlap; older ones end now.
+    /// Makes the next key. The current one remains accepted for the overlap; older ones end now.
     pub fn rotate(&self, secret: Sealed, now: Timestamp) -> NewKey {
         let overlap = now.plus(DAY * self.service.key_overlap_days());
         let current = self.current(now);
-        let mut wishes = self.forgotten(now);
+        let mut wishes = self.removals(now);
         for key in self.keys.iter().filter(|key| key.is_good(now)) {
             let is_current = current.is_some_and(|current| current.version == key.version);
             let ends = if is_current { overlap } else { now };
@@ -153,9 +152,9 @@ impl<'a> KeyRing<'a> {
         NewKey { version, wishes }
     }
 
-    /// Takes a key back; nothing if there is none of this version. In the place of the current one goes the next,
-    /// so that the service is not without a key, unless no secret for it is given. The previous one stays: it was
-    /// not compromised, and whoever signs with it can fetch the next.
+    /// Revokes a key; `None` if the version does not exist. If it is the current key and `next` has a secret,
+    /// a new key replaces it, so that the service is not left without a key. The previous key remains: it was
+    /// not compromised, and its users can fetch the next one.
     pub fn revoke(
         &self,
         version: &KeyVersion,
@@ -164,7 +163,7 @@ impl<'a> KeyRing<'a> {
     ) -> Option<KeyRevocation> {
         let key = self.keys.iter().find(|key| key.version == *version)?;
         if key.revoked_at.is_some() {
-            // It changes nothing, and is the caller's to ask for or not all the same.
+            // The wish has no effect, but the caller's permission for it must still be checked.
             let wishes = vec![Wish::Put(Entry::Key((*key).clone()))];
             return Some(KeyRevocation { replacement: None, wishes });
         }
@@ -190,38 +189,38 @@ impl<'a> KeyRing<'a> {
         })
     }
 
-    /// One more than any that there is: the newest is never forgotten, so no name is given twice.
+    /// The version after all existing ones. The newest key is never removed, so no version is reused.
     fn next_version(&self) -> KeyVersion {
         let last = self.keys.iter().filter_map(|key| number(&key.version)).max().unwrap_or(0);
         version(last.saturating_add(1))
     }
 
-    /// Keys that ended long ago, or that are too many.
-    fn forgotten(&self, now: Timestamp) -> Vec<Wish> {
+    /// Removes keys that ended long ago, and the oldest ended keys above the limit.
+    fn removals(&self, now: Timestamp) -> Vec<Wish> {
         let Some((_, older)) = self.keys.split_last() else { return Vec::new() };
         let ended: Vec<_> = older.iter().filter(|key| !key.is_good(now)).collect();
         let too_many = (self.keys.len() + 1).saturating_sub(bounds::KEYS_KEPT_MAX);
         let is_old = |key: &Key| key.ends_at().is_some_and(|end| now.since(end) > bounds::KEY_KEPT);
-        let gone = ended.iter().enumerate().filter(|(place, key)| *place < too_many || is_old(key));
+        let gone = ended.iter().enumerate().filter(|(index, key)| *index < too_many || is_old(key));
         gone.map(|(_, key)| Wish::Remove(EntryKey::key(&key.service, &key.version))).collect()
     }
 }
 
 impl Key {
-    /// Whether what it signs is accepted.
+    /// Whether the gateway accepts its signatures at this time.
     pub fn is_good(&self, at: Timestamp) -> bool {
         self.ends_at().is_none_or(|end| at < end)
     }
 }
 
 impl LiveKey {
-    /// What orders the keys of a service from old to new.
+    /// The value that orders the keys of a service from old to new.
     pub(super) fn age(&self) -> impl Ord + use<> {
         age(&self.version, self.created_at)
     }
 }
 
-/// By number, because two may be made in one moment, and clocks of nodes differ.
+/// Orders by number first, because two keys may be made in one moment, and the clocks of nodes differ.
 fn age(version: &KeyVersion, created_at: Timestamp) -> (Option<u64>, Timestamp) {
     (number(version), created_at)
 }
@@ -230,7 +229,7 @@ fn number(version: &KeyVersion) -> Option<u64> {
     version.as_str().strip_prefix(VERSION_PREFIX)?.parse().ok()
 }
 
-/// The name of the version with this number.
+/// The version with this number.
 pub fn version(number: u64) -> KeyVersion {
     KeyVersion::new(&format!("{VERSION_PREFIX}{number}")).expect("hmac-v and a number are a key version")
 }

@@ -1,4 +1,4 @@
-//! A service with all that is looked up through it: its keys, routes, subscriptions, event types and grants.
+//! The view of a service, with its keys, routes, subscriptions, event types and grants.
 
 use std::sync::Arc;
 
@@ -7,12 +7,10 @@ use crate::name::{CommandName, GrantedName, KeyVersion, QueueKey, ServiceName, T
 use crate::signature::signing::Secret;
 use crate::time::Timestamp;
 
-/// A service with all that is looked up through it.
+/// A service with everything that is looked up through it.
 #[derive(Debug, Clone)]
 pub struct ServiceView {
-    /// Its name.
     pub name: ServiceName,
-    /// Its tenant.
     pub tenant: TenantName,
     /// Whether its events must be signed (MSG-4).
     pub signed_events: bool,
@@ -24,42 +22,42 @@ pub struct ServiceView {
 }
 
 impl ServiceView {
-    /// The key to sign with: the newest that is accepted.
+    /// The key to sign with: the newest one that is accepted.
     pub fn current_key(&self, at: Timestamp) -> Option<&Arc<LiveKey>> {
         self.keys.iter().rfind(|key| key.is_good(at))
     }
 
-    /// The key of this version.
+    /// The key with this version.
     pub fn key(&self, version: &KeyVersion) -> Option<&Arc<LiveKey>> {
         self.keys.iter().find(|key| key.version == *version)
     }
 
-    /// All keys, oldest first, those that have ended too.
+    /// All keys, oldest first, including ended ones.
     pub fn keys(&self) -> &[Arc<LiveKey>] {
         &self.keys
     }
 
-    /// The route for a command to this service, until it ends.
+    /// The route for a command to this service, unless it has expired.
     pub fn route(&self, name: &CommandName, at: Timestamp) -> Option<&Arc<BoundRoute>> {
-        self.routes.get(name).filter(|it| it.route.expires_at.is_none_or(|end| at < end))
+        self.routes.get(name).filter(|bound| bound.route.expires_at.is_none_or(|end| at < end))
     }
 
-    /// Its event type of this name.
+    /// The event type with this name.
     pub fn event_type(&self, name: &CommandName) -> Option<&Arc<EventType>> {
         self.event_types.get(name)
     }
 
-    /// What it publishes.
+    /// The event types that it publishes.
     pub fn event_types(&self) -> impl Iterator<Item = &Arc<EventType>> {
         self.event_types.values()
     }
 
-    /// Its subscriptions to others' events and its own.
+    /// Its subscriptions, to its own events and to those of others.
     pub fn subscriptions(&self) -> impl Iterator<Item = &Arc<BoundRoute>> {
         self.subscriptions.values()
     }
 
-    /// Everything that was granted on this service.
+    /// All grants with this service as target.
     pub fn grants(&self) -> impl Iterator<Item = &Arc<Grant>> {
         self.grants.values().flat_map(|of_name| of_name.values())
     }
@@ -69,16 +67,17 @@ impl ServiceView {
         self.routes.values()
     }
 
-    /// The grant for `source` to send `name` to this service, until it ends: its own, or that for all names, which
-    /// is none for a critical route.
+    /// The unexpired grant for `source` to send `name` to this service: the grant for the name, or the one
+    /// for all names, which does not cover critical routes.
     pub fn grant(&self, source: &ServiceName, name: &CommandName, at: Timestamp) -> Option<&Arc<Grant>> {
         let find = |name: &str| self.grant_of(source, name, at);
-        let is_critical = || self.routes.get(name).is_some_and(|it| it.route.profile == Profile::Critical);
+        let is_critical =
+            || self.routes.get(name).is_some_and(|bound| bound.route.profile == Profile::Critical);
         find(name.as_str()).or_else(|| find(GrantedName::ALL).filter(|_| !is_critical()))
     }
 
-    /// The grant for a service of another tenant to subscribe to this service's events of a type, until it ends: one by
-    /// its name, because `*` means all commands (REG-2).
+    /// The unexpired grant for a service of another tenant to subscribe to an event type of this service.
+    /// Only a grant with the type's name counts, because `*` stands for commands (REG-2).
     pub fn event_grant(
         &self,
         source: &ServiceName,
@@ -90,45 +89,43 @@ impl ServiceView {
 
     fn grant_of(&self, source: &ServiceName, name: &str, at: Timestamp) -> Option<&Arc<Grant>> {
         let grant = self.grants.get(name)?.get(source);
-        grant.filter(|it| it.expires_at.is_none_or(|end| at < end))
+        grant.filter(|grant| grant.expires_at.is_none_or(|end| at < end))
     }
 }
 
-/// A key whose secret is open.
+/// A key with its decrypted secret.
 #[derive(Debug)]
 pub struct LiveKey {
-    /// Its name in messages.
+    /// The version in messages.
     pub version: KeyVersion,
-    /// The secret itself.
+    /// The decrypted secret.
     pub secret: Secret,
-    /// When it was made.
     pub created_at: Timestamp,
-    /// When it is not accepted any more, if that is known.
+    /// The time from which the gateway no longer accepts it, if known.
     pub ends_at: Option<Timestamp>,
 }
 
 impl LiveKey {
-    /// Whether what it signs is accepted.
+    /// Whether the gateway accepts its signatures at this time.
     pub fn is_good(&self, at: Timestamp) -> bool {
         self.ends_at.is_none_or(|end| at < end)
     }
 }
 
-/// A route with the texts that every message to it needs, made once.
+/// A route with the texts that every message to it needs, computed once.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BoundRoute {
-    /// The route as registered.
     pub route: Route,
-    /// Its destination in claims and deliveries.
+    /// The destination in claims and deliveries.
     pub destination: Arc<str>,
-    /// Its queue, with the tenant.
+    /// The queue, with its tenant.
     pub queue: QueueKey,
-    /// Its dead-letter queue, with the tenant.
+    /// The dead-letter queue, with its tenant.
     pub dead_letter_queue: QueueKey,
 }
 
 impl BoundRoute {
-    /// Binds a route.
+    /// Computes the texts of a route.
     pub fn new(route: Route) -> Self {
         let tenant = route.target.tenant();
         Self {
@@ -139,12 +136,12 @@ impl BoundRoute {
         }
     }
 
-    /// The queues that it names.
+    /// The queue and the dead-letter queue.
     pub fn queues(&self) -> [&QueueKey; 2] {
         [&self.queue, &self.dead_letter_queue]
     }
 
-    /// Its destination, if the claims there keep what was answered.
+    /// The destination in a list, if its claims keep responses; otherwise an empty list.
     pub fn keeps_answers_at(&self) -> Vec<Arc<str>> {
         let keeps = self.route.claim.keeps_answers();
         keeps.then(|| Arc::clone(&self.destination)).into_iter().collect()

@@ -1,4 +1,4 @@
-//! What is wrong with an entry by itself, whatever else is registered.
+//! Problems of an entry by itself, whatever else is registered.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use crate::bounds;
 use crate::claim::ClaimPolicy;
 use crate::delivery::processing::PushForm;
 
-/// As [`own_problems`], however long the replay window is.
+/// [`own_problems`] for any replay window.
 pub(crate) fn problems_alone(entry: &Entry) -> Vec<String> {
     own_problems(entry, Duration::ZERO)
 }
 
-/// What is wrong with an entry whatever else is registered.
+/// The problems of an entry that do not depend on other entries.
 pub(super) fn own_problems(entry: &Entry, window: Duration) -> Vec<String> {
     match entry {
         Entry::Route(route) => {
             let mut problems = route_problems(route, window);
             if route.events_of.is_some() {
-                problems.push("events_of is of subscriptions: register it as one".to_owned());
+                problems.push("events_of is only for subscriptions: register a subscription".to_owned());
             }
             if route.processing.form != PushForm::Native {
                 problems.push("processing.form must be native: a command is no event".to_owned());
@@ -34,9 +34,13 @@ pub(super) fn own_problems(entry: &Entry, window: Duration) -> Vec<String> {
         Entry::Tenant(tenant) => too_long("contact", tenant.contact.as_ref(), bounds::CONTACT_CHARS_MAX),
         Entry::Service(service) => service_problems(service),
         Entry::PersonalToken(token) => token_problems(token),
-        Entry::GrantRequest(it) => too_long("purpose", Some(&it.purpose), bounds::DESCRIPTION_CHARS_MAX),
+        Entry::GrantRequest(request) => {
+            too_long("purpose", Some(&request.purpose), bounds::DESCRIPTION_CHARS_MAX)
+        }
         Entry::Issuer(issuer) => issuer_problems(issuer),
-        Entry::Workload(it) => too_long("subject", Some(&it.subject), bounds::DESCRIPTION_CHARS_MAX),
+        Entry::Workload(workload) => {
+            too_long("subject", Some(&workload.subject), bounds::DESCRIPTION_CHARS_MAX)
+        }
         Entry::Ban(ban) => too_long("reason", Some(&ban.reason), bounds::DESCRIPTION_CHARS_MAX),
         Entry::Adapter(adapter) => adapter.problem().into_iter().collect(),
         Entry::EventType(_) | Entry::Grant(_) | Entry::PushSecret(_) | Entry::Key(_) | Entry::Client(_) => {
@@ -45,9 +49,10 @@ pub(super) fn own_problems(entry: &Entry, window: Duration) -> Vec<String> {
     }
 }
 
-/// Where the first control character of an entry, or of a part of one, is. PostgreSQL cannot store U+0000, and
-/// control characters forge lines in logs and steer terminals; so C0, DEL and C1 are refused in every text and
-/// every member name. A service's description may have several lines: tab and line feed are allowed there.
+/// Finds the first control character of an entry, or of a part of one. PostgreSQL cannot store U+0000, and
+/// control characters forge lines in logs and control terminals. So C0, DEL and C1 are refused in every text
+/// and every member name. The description of a service may have several lines and so may contain tabs and
+/// line feeds.
 pub(super) fn control_character(part: &impl Serialize) -> Option<String> {
     let document = match serde_json::to_value(part) {
         Ok(document) => document,
@@ -61,8 +66,8 @@ fn control_character_in(value: &Value, member: &str) -> Option<String> {
         Value::String(text) => {
             let is_multi_line = member == "description";
             let is_refused = |c: &char| c.is_control() && !(is_multi_line && matches!(c, '\t' | '\n'));
-            let (place, found) = text.chars().enumerate().find(|(_, c)| is_refused(c))?;
-            let (code, place) = (u32::from(found), place + 1);
+            let (index, found) = text.chars().enumerate().find(|(_, c)| is_refused(c))?;
+            let (code, place) = (u32::from(found), index + 1);
             Some(format!(
                 "{member} contains the control character U+{code:04X} at character {place}: remove it"
             ))
@@ -88,11 +93,11 @@ fn service_problems(service: &Service) -> Vec<String> {
     let mut problems = too_long("description", service.description.as_ref(), bounds::DESCRIPTION_CHARS_MAX);
     let (every, overlap) = (service.key_days(), service.key_overlap_days());
     if !(1..=bounds::KEY_DAYS_MAX).contains(&every) {
-        problems.push(format!("key_days is {every}, 1 to {}", bounds::KEY_DAYS_MAX));
+        problems.push(format!("key_days is {every}, but must be 1 to {}", bounds::KEY_DAYS_MAX));
     }
     if overlap == 0 || overlap >= every.max(1) {
         problems.push(format!(
-            "key_overlap_days is {overlap}; at least 1, and less than key_days, which is {every}"
+            "key_overlap_days is {overlap}, but must be at least 1 and less than key_days, which is {every}"
         ));
     }
     problems
@@ -103,15 +108,15 @@ fn token_problems(token: &PersonalToken) -> Vec<String> {
     let role = token.role.as_str();
     match (&token.tenant, token.role) {
         (None, role_of) if role_of.is_of_a_tenant() => {
-            problems.push(format!("role {role} is for one tenant: name it"));
+            problems.push(format!("role {role} belongs to one tenant: name the tenant"));
         }
         (Some(_), Role::Operator) => {
-            problems.push("role operator is for all tenants: name none".to_owned());
+            problems.push("role operator belongs to no tenant: omit the tenant".to_owned());
         }
         _ => {}
     }
     if token.person.trim().is_empty() || token.person.chars().any(char::is_control) {
-        problems.push("person must be given, on one line".to_owned());
+        problems.push("person must not be empty, and must be on one line".to_owned());
     }
     problems
 }
@@ -120,7 +125,7 @@ fn issuer_problems(issuer: &Issuer) -> Vec<String> {
     let mut problems = Vec::new();
     for (member, text) in [("issuer", &issuer.issuer), ("audience", &issuer.audience)] {
         if text.is_empty() || text.contains(char::is_whitespace) {
-            problems.push(format!("{member} must be given, without spaces"));
+            problems.push(format!("{member} must not be empty, and must have no white space"));
         }
         problems.extend(too_long(member, Some(text), bounds::CONTACT_CHARS_MAX));
     }
@@ -135,10 +140,14 @@ fn route_problems(route: &Route, window: Duration) -> Vec<String> {
         problems.push("queue and dead_letter_queue must differ".to_owned());
     }
     if route.queue.as_str().ends_with(".fifo") || route.dead_letter_queue.as_str().ends_with(".fifo") {
-        problems.push("FIFO queues are not taken: order is kept per entity by the gateway".to_owned());
+        problems.push("FIFO queues are not supported: the gateway orders messages per entity".to_owned());
     }
     if !(1..=bounds::RECEIVES_MAX).contains(&route.receives_max) {
-        problems.push(format!("receives_max is {}, 1 to {}", route.receives_max, bounds::RECEIVES_MAX));
+        problems.push(format!(
+            "receives_max is {}, but must be 1 to {}",
+            route.receives_max,
+            bounds::RECEIVES_MAX
+        ));
     }
     if route.expected_drain_seconds == 0 {
         problems.push("expected_drain_seconds must be at least 1".to_owned());
@@ -149,7 +158,7 @@ fn route_problems(route: &Route, window: Duration) -> Vec<String> {
     problems.extend(route.order_problem());
     if route.processing.is_tracked() && route.claim == ClaimPolicy::None {
         problems.push(
-            "what becomes of a message is kept with its claim: give the route a claim policy".to_owned(),
+            "processing.kind needs claims, which keep the outcome: give the route a claim policy".to_owned(),
         );
     }
     problems

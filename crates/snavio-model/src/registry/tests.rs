@@ -78,7 +78,7 @@ fn filled() -> Registry {
 
 /// REG-1
 #[test]
-fn what_is_registered_is_found_by_name() {
+fn registered_entries_are_found_by_name() {
     let registry = filled();
     let bot = registry.service("acme/bot").unwrap();
     let notify = CommandName::new("notify").unwrap();
@@ -90,7 +90,7 @@ fn what_is_registered_is_found_by_name() {
 
 /// REG-5
 #[test]
-fn a_change_says_what_was_before_and_after_and_the_same_again_changes_nothing() {
+fn change_records_before_and_after_and_skips_repeats() {
     let registry = filled();
     let mut other = route("acme/bot", "notify");
     other.claim = ClaimPolicy::strict();
@@ -104,7 +104,7 @@ fn a_change_says_what_was_before_and_after_and_the_same_again_changes_nothing() 
 
 /// REG-2
 #[test]
-fn what_would_not_hold_together_is_refused_with_every_problem_named() {
+fn inconsistent_change_is_refused_with_all_problems() {
     let mut bad = route("acme/nobody", "x");
     bad.dead_letter_queue = bad.queue.clone();
     bad.receives_max = 0;
@@ -114,19 +114,21 @@ fn what_would_not_hold_together_is_refused_with_every_problem_named() {
     assert!(problems[0].contains("service acme/nobody is not registered"));
 }
 
+/// A tenant and a service with texts of these lengths.
+fn apply_texts(contact: usize, description: usize) -> Result<Registry, Vec<String>> {
+    let contact = Some("ü".repeat(contact));
+    let tenant = Entry::Tenant(Tenant { name: "acme".parse().unwrap(), contact, suspended: false });
+    let description = Some("ü".repeat(description));
+    let bot = Entry::Service(Service { description, ..Service::new("acme/bot".parse().unwrap()) });
+    apply(&Registry::default(), vec![Wish::Put(tenant), Wish::Put(bot)])
+}
+
 /// REG-1
 #[test]
-fn free_texts_have_an_end() {
-    let with = |contact: usize, description: usize| {
-        let contact = Some("ü".repeat(contact));
-        let tenant = Entry::Tenant(Tenant { name: "acme".parse().unwrap(), contact, suspended: false });
-        let description = Some("ü".repeat(description));
-        let bot = Entry::Service(Service { description, ..Service::new("acme/bot".parse().unwrap()) });
-        apply(&Registry::default(), vec![Wish::Put(tenant), Wish::Put(bot)])
-    };
+fn free_texts_are_limited() {
     let (contact, description) = (bounds::CONTACT_CHARS_MAX, bounds::DESCRIPTION_CHARS_MAX);
-    assert!(with(contact, description).is_ok());
-    let problems = with(contact + 1, description + 1).unwrap_err();
+    assert!(apply_texts(contact, description).is_ok());
+    let problems = apply_texts(contact + 1, description + 1).unwrap_err();
     assert_eq!(problems.len(), 2, "{problems:?}");
 }
 
@@ -201,7 +203,7 @@ fn disabling_a_route_checks_only_its_reason() {
 }
 
 #[test]
-fn what_others_need_cannot_be_removed_before_them() {
+fn referenced_entry_cannot_be_removed_first() {
     let registry = filled();
     let bot = EntryKey::service(&"acme/bot".parse().unwrap());
     let problems = apply(&registry, vec![Wish::Remove(bot.clone())]).unwrap_err();
@@ -219,114 +221,125 @@ fn later(seconds: u64) -> Timestamp {
     NOON.plus(Duration::from_secs(seconds))
 }
 
-/// REG-2, PIP-2: who may send what, case by case.
+fn app_grant(name: &str, expires_at: Option<Timestamp>) -> Entry {
+    match grant("zeta/app", "acme/bot", name) {
+        Entry::Grant(grant) => Entry::Grant(Grant { expires_at, ..grant }),
+        other => other,
+    }
+}
+
+/// Two tenants with grants on `acme/bot`, whose routes have this profile.
+fn granting(profile: Profile) -> Registry {
+    let mut registry = Registry::default();
+    registry.fill(
+        vec![
+            tenant("acme"),
+            tenant("zeta"),
+            service("acme/billing"),
+            service("acme/bot"),
+            service("zeta/app"),
+            service("zeta/other"),
+            Entry::Route(Route { profile, ..route("acme/bot", "notify") }),
+            Entry::Route(Route { profile, ..route("acme/bot", "pay") }),
+            Entry::Route(Route { expires_at: Some(later(10)), ..route("acme/bot", "brief") }),
+            grant("acme/billing", "acme/bot", "*"),
+            app_grant("notify", Some(later(60))),
+            app_grant("brief", None),
+            app_grant("gone", None),
+        ],
+        &NoSecrets,
+    );
+    registry
+}
+
+/// REG-2, PIP-2: permission case by case.
 #[test]
-fn a_grant_is_good_for_its_source_target_and_name_until_it_ends() {
-    let all = |profile| {
-        let with = |route: Route| Entry::Route(Route { profile, ..route });
-        let ends = |name: &str, expires_at| match grant("zeta/app", "acme/bot", name) {
-            Entry::Grant(grant) => Entry::Grant(Grant { expires_at, ..grant }),
-            other => other,
-        };
-        let mut registry = Registry::default();
-        registry.fill(
-            vec![
-                tenant("acme"),
-                tenant("zeta"),
-                service("acme/billing"),
-                service("acme/bot"),
-                service("zeta/app"),
-                service("zeta/other"),
-                with(route("acme/bot", "notify")),
-                with(route("acme/bot", "pay")),
-                Entry::Route(Route { expires_at: Some(later(10)), ..route("acme/bot", "brief") }),
-                grant("acme/billing", "acme/bot", "*"),
-                ends("notify", Some(later(60))),
-                ends("brief", None),
-                ends("gone", None),
-            ],
-            &NoSecrets,
-        );
-        registry
-    };
+fn grant_covers_source_target_and_name_until_expiry() {
     let cases = [
         ("zeta/app", "acme/bot", "notify", 0, true, "across tenants, as granted"),
-        ("zeta/app", "acme/bot", "notify", 59, true, "until it ends"),
-        ("zeta/app", "acme/bot", "notify", 60, false, "not from then on"),
+        ("zeta/app", "acme/bot", "notify", 59, true, "before it expires"),
+        ("zeta/app", "acme/bot", "notify", 60, false, "after it expired"),
         ("zeta/app", "acme/bot", "pay", 0, false, "another name"),
         ("zeta/other", "acme/bot", "notify", 0, false, "another source of the same tenant"),
-        ("acme/bot", "acme/bot", "notify", 0, false, "the target itself has none either"),
+        ("acme/bot", "acme/bot", "notify", 0, false, "the target has no grant on itself"),
         ("acme/billing", "zeta/app", "notify", 0, false, "another target"),
         ("acme/billing", "acme/bot", "notify", 0, true, "for all names"),
         ("acme/billing", "acme/bot", "whatever", 0, true, "for all names, registered or not"),
     ];
     for (source, target, name, at, is_granted, why) in cases {
-        let registry = all(Profile::Moderate);
+        let registry = granting(Profile::Moderate);
         let view = registry.service(target).unwrap();
         let grant = view.grant(&source.parse().unwrap(), &name.parse().unwrap(), later(at));
         assert_eq!(grant.is_some(), is_granted, "{why}");
     }
-    let critical = all(Profile::Critical);
+    let critical = granting(Profile::Critical);
     let bot = critical.service("acme/bot").unwrap();
     let pay = "pay".parse().unwrap();
     assert!(
         bot.grant(&"acme/billing".parse().unwrap(), &pay, NOON).is_none(),
-        "* is not for critical routes"
+        "* does not cover critical routes"
     );
     let brief = "brief".parse().unwrap();
     assert!(bot.route(&brief, later(9)).is_some());
-    assert!(bot.route(&brief, later(10)).is_none(), "an ephemeral route ends");
-    assert!(bot.route(&"gone".parse().unwrap(), NOON).is_none(), "a grant makes no route");
+    assert!(bot.route(&brief, later(10)).is_none(), "an ephemeral route expires");
+    assert!(bot.route(&"gone".parse().unwrap(), NOON).is_none(), "a grant creates no route");
+}
+
+fn grant_with_profile(profile: Profile) -> Wish {
+    match grant("acme/billing", "acme/bot", "notify") {
+        Entry::Grant(grant) => Wish::Put(Entry::Grant(Grant { profile: Some(profile), ..grant })),
+        _ => unreachable!("it is a grant"),
+    }
 }
 
 /// REG-2
 #[test]
-fn a_grant_may_be_stricter_than_its_route_and_not_more_lenient() {
-    let with = |profile| match grant("acme/billing", "acme/bot", "notify") {
-        Entry::Grant(it) => Wish::Put(Entry::Grant(Grant { profile: Some(profile), ..it })),
-        _ => unreachable!("it is a grant"),
-    };
+fn grant_may_be_stricter_but_not_more_lenient() {
     let registry = filled();
-    assert!(apply(&registry, vec![with(Profile::Critical)]).is_ok());
-    assert!(apply(&registry, vec![with(Profile::Moderate)]).is_ok());
-    let refused = apply(&registry, vec![with(Profile::Low)]).unwrap_err();
+    assert!(apply(&registry, vec![grant_with_profile(Profile::Critical)]).is_ok());
+    assert!(apply(&registry, vec![grant_with_profile(Profile::Moderate)]).is_ok());
+    let refused = apply(&registry, vec![grant_with_profile(Profile::Low)]).unwrap_err();
     assert!(refused[0].contains("more lenient than that of route acme/bot:notify"), "{refused:?}");
+}
+
+fn ban(source: &ServiceName, until: Option<Timestamp>) -> Entry {
+    Entry::Ban(Ban { source: source.clone(), reason: String::new(), until })
 }
 
 /// LIM-7
 #[test]
-fn a_ban_holds_until_it_ends() {
+fn ban_is_in_force_until_it_expires() {
     let mut registry = filled();
     let source: ServiceName = "acme/billing".parse().unwrap();
-    let ban = |until| Entry::Ban(Ban { source: source.clone(), reason: String::new(), until });
     assert!(registry.ban(&source, NOON).is_none());
-    registry.put(ban(Some(later(60))), &NoSecrets);
+    registry.put(ban(&source, Some(later(60))), &NoSecrets);
     assert!(registry.ban(&source, later(59)).is_some());
     assert!(registry.ban(&source, later(60)).is_none());
-    registry.put(ban(None), &NoSecrets);
+    registry.put(ban(&source, None), &NoSecrets);
     assert!(registry.ban(&source, later(86_400)).is_some());
     assert!(registry.ban(&"acme/bot".parse().unwrap(), NOON).is_none());
 }
 
+fn apply_token(role: Role, tenant: Option<&str>) -> Result<Registry, Vec<String>> {
+    let token = PersonalToken {
+        id: "t1".to_owned(),
+        person: "Ada".to_owned(),
+        role,
+        tenant: tenant.map(|name| name.parse().unwrap()),
+        secret_hash: String::new(),
+        created_at: NOON,
+        expires_at: later(60),
+    };
+    apply(&filled(), vec![Wish::Put(Entry::PersonalToken(token))])
+}
+
 /// REG-9
 #[test]
-fn a_personal_token_has_the_scope_of_its_role() {
-    let token = |role, tenant: Option<&str>| {
-        Wish::Put(Entry::PersonalToken(PersonalToken {
-            id: "t1".to_owned(),
-            person: "Ada".to_owned(),
-            role,
-            tenant: tenant.map(|it| it.parse().unwrap()),
-            secret_hash: String::new(),
-            created_at: NOON,
-            expires_at: later(60),
-        }))
-    };
+fn personal_token_has_the_scope_of_its_role() {
     for role in Role::ALL {
-        let fits = |tenant| apply(&filled(), vec![token(role, tenant)]).is_ok();
-        assert_eq!(fits(Some("acme")), role != Role::Operator, "{role:?}");
-        assert_eq!(fits(None), !role.is_of_a_tenant(), "{role:?}");
-        assert!(!fits(Some("nobody")), "{role:?}");
+        assert_eq!(apply_token(role, Some("acme")).is_ok(), role != Role::Operator, "{role:?}");
+        assert_eq!(apply_token(role, None).is_ok(), !role.is_of_a_tenant(), "{role:?}");
+        assert!(apply_token(role, Some("nobody")).is_err(), "{role:?}");
     }
 }
 
@@ -339,7 +352,7 @@ fn subscription(target: &str, publisher: &str, name: &str) -> Entry {
     Entry::Subscription(Route { events_of: publisher.parse().ok(), ..route(target, name) })
 }
 
-/// `acme/shop` publishes `order.paid`; two more services of its tenant, and one of another.
+/// `acme/shop` publishes `order.paid`. Its tenant has two more services, and another tenant has one.
 fn publishing() -> Registry {
     let mut registry = Registry::default();
     let entries = [
@@ -359,7 +372,7 @@ fn put(entry: Entry) -> Wish {
     Wish::Put(entry)
 }
 
-/// Who gets an event of `acme/shop`.
+/// The destinations that receive an event type of `acme/shop`.
 fn subscribers(registry: &Registry, name: &str, at: Timestamp) -> Vec<String> {
     let shop = registry.service("acme/shop").unwrap();
     let subscribed = registry.subscribed(shop, &name.parse().unwrap(), at);
@@ -368,7 +381,7 @@ fn subscribers(registry: &Registry, name: &str, at: Timestamp) -> Vec<String> {
 
 /// REG-2, PIP-13
 #[test]
-fn a_subscription_of_the_same_tenant_needs_the_type_and_no_grant() {
+fn subscription_within_a_tenant_needs_no_grant() {
     let registry = publishing();
     let ledger = subscription("acme/ledger", "acme/shop", "order.paid");
     assert_eq!(ledger.key().to_string(), "subscription acme/ledger:acme/shop:order.paid");
@@ -377,7 +390,7 @@ fn a_subscription_of_the_same_tenant_needs_the_type_and_no_grant() {
     assert!(subscribers(&subscribed, "order.lost", NOON).is_empty());
     let ledger_view = subscribed.service("acme/ledger").unwrap();
     assert_eq!((ledger_view.subscriptions().count(), ledger_view.routes().count()), (1, 0));
-    assert_eq!(subscribed.queues().count(), 2, "its queues are known");
+    assert_eq!(subscribed.queues().count(), 2, "its queues are listed");
     for (entry, problem) in [
         (subscription("acme/ledger", "acme/shop", "x"), "event_type acme/shop:x is not registered"),
         (subscription("acme/ledger", "acme/no", "x"), "service acme/no is not registered"),
@@ -385,52 +398,59 @@ fn a_subscription_of_the_same_tenant_needs_the_type_and_no_grant() {
         (Entry::Subscription(route("acme/ledger", "order.paid")), "events_of must name the service"),
         (
             Entry::Route(Route { events_of: "acme/shop".parse().ok(), ..route("acme/ledger", "order.paid") }),
-            "events_of is of subscriptions",
+            "events_of is only for subscriptions",
         ),
     ] {
         let problems = apply(&registry, vec![put(entry)]).unwrap_err();
-        assert!(problems.iter().any(|it| it.contains(problem)), "{problems:?}");
+        assert!(problems.iter().any(|found| found.contains(problem)), "{problems:?}");
     }
     let again = apply(&subscribed, vec![put(ledger)]).unwrap();
     assert_eq!(again.version(), subscribed.version(), "the same again changes nothing");
 }
 
+fn app_subscription() -> Wish {
+    put(subscription("zeta/app", "acme/shop", "order.paid"))
+}
+
 /// PIP-13, QUA-5
 #[test]
-fn a_subscription_of_another_tenant_needs_a_grant_by_name_as_long_as_it_is_there() {
+fn subscription_across_tenants_needs_a_grant_by_name() {
     let registry = publishing();
-    let app = || put(subscription("zeta/app", "acme/shop", "order.paid"));
     for others in [vec![], vec![put(grant("zeta/app", "acme/shop", "*"))]] {
-        let problems = apply(&registry, others.into_iter().chain([app()]).collect()).unwrap_err();
+        let problems =
+            apply(&registry, others.into_iter().chain([app_subscription()]).collect()).unwrap_err();
         assert_eq!(problems.len(), 1, "{problems:?}");
         assert!(problems[0].ends_with("acme/shop has not granted its events order.paid to zeta/app"));
     }
     let unknown = apply(&registry, vec![put(subscription("zeta/app", "acme/none", "order.paid"))]);
-    let told = unknown.unwrap_err()[0].clone();
-    assert!(told.ends_with("acme/none has not granted its events order.paid to zeta/app"), "{told}");
+    let problem = unknown.unwrap_err()[0].clone();
+    assert!(problem.ends_with("acme/none has not granted its events order.paid to zeta/app"), "{problem}");
 
     let given = Grant::new("zeta/app".parse().unwrap(), "acme/shop".parse().unwrap(), {
         let name: GrantedName = "order.paid".parse().unwrap();
         name
     });
     let until = |end| put(Entry::Grant(Grant { expires_at: end, ..given.clone() }));
-    assert!(apply(&registry, vec![app(), until(Some(Timestamp(7)))]).is_err(), "it has ended");
-    let subscribed = apply(&registry, vec![app(), until(Some(later(60)))]).unwrap();
+    assert!(
+        apply(&registry, vec![app_subscription(), until(Some(Timestamp(7)))]).is_err(),
+        "the grant has expired"
+    );
+    let subscribed = apply(&registry, vec![app_subscription(), until(Some(later(60)))]).unwrap();
     assert_eq!(subscribers(&subscribed, "order.paid", later(59)).len(), 1);
-    assert!(subscribers(&subscribed, "order.paid", later(60)).is_empty(), "the grant has ended");
-    let taken_back = apply(&subscribed, vec![Wish::Remove(Entry::Grant(given.clone()).key())]).unwrap();
-    assert!(subscribers(&taken_back, "order.paid", NOON).is_empty(), "the grant is gone");
-    // Its owner lets a type go without asking those who have it.
+    assert!(subscribers(&subscribed, "order.paid", later(60)).is_empty(), "the grant has expired");
+    let revoked = apply(&subscribed, vec![Wish::Remove(Entry::Grant(given.clone()).key())]).unwrap();
+    assert!(subscribers(&revoked, "order.paid", NOON).is_empty(), "the grant is revoked");
+    // The owner can remove a type without the consent of its subscribers.
     let of_type = EntryKey::event_type(&given.target, &"order.paid".parse().unwrap());
     let gone = apply(&subscribed, vec![Wish::Remove(of_type)]).unwrap();
     assert!(gone.service("acme/shop").unwrap().event_types().next().is_none());
     let back = apply(&gone, vec![put(event_type("acme/shop", "order.paid"))]).unwrap();
-    assert_eq!(subscribers(&back, "order.paid", NOON).len(), 1, "what is subscribed waits for it");
+    assert_eq!(subscribers(&back, "order.paid", NOON).len(), 1, "the subscription waited for the type");
 }
 
 /// PIP-13
 #[test]
-fn a_type_has_as_many_subscriptions_as_are_wanted() {
+fn event_type_may_have_several_subscriptions() {
     let both =
         ["acme/ledger", "acme/mail"].map(|target| put(subscription(target, "acme/shop", "order.paid")));
     let registry = apply(&publishing(), both.into()).unwrap();
@@ -439,24 +459,26 @@ fn a_type_has_as_many_subscriptions_as_are_wanted() {
     assert_eq!(subscribed, ["acme/ledger:acme/shop:order.paid", "acme/mail:acme/shop:order.paid"]);
 }
 
-/// PIP-13, QUA-1: all deliveries of an event are in one commit, so there is a bound on how many there are.
+/// Services and a subscription of each to `order.paid`.
+fn many_subscriptions(count: usize) -> Vec<Wish> {
+    let names: Vec<_> = (0..count).map(|n| format!("acme/s-{n}")).collect();
+    let services = names.iter().map(|name| put(service(name)));
+    let subscriptions = names.iter().map(|name| put(subscription(name, "acme/shop", "order.paid")));
+    services.chain(subscriptions).collect()
+}
+
+/// PIP-13, QUA-1: one commit holds all deliveries of an event, so their number is bounded.
 #[test]
-fn a_type_has_a_bounded_number_of_subscriptions() {
+fn subscriptions_of_an_event_type_are_limited() {
     let most = bounds::SUBSCRIPTIONS_PER_TYPE_MAX;
-    let wishes = |count: usize| -> Vec<Wish> {
-        let name = |place: usize| format!("acme/s-{place}");
-        let service = |place| put(Entry::Service(Service::new(name(place).parse().unwrap())));
-        let subscribed = |place| put(subscription(&name(place), "acme/shop", "order.paid"));
-        (0..count).map(service).chain((0..count).map(subscribed)).collect()
-    };
-    assert!(apply(&publishing(), wishes(most)).is_ok());
-    let problems = apply(&publishing(), wishes(most + 1)).unwrap_err();
+    assert!(apply(&publishing(), many_subscriptions(most)).is_ok());
+    let problems = apply(&publishing(), many_subscriptions(most + 1)).unwrap_err();
     assert!(problems[0].ends_with("has 1000 subscriptions already, and can have no more"), "{}", problems[0]);
 }
 
 /// REG-24
 #[test]
-fn a_type_and_its_service_stay_as_long_as_their_own_tenant_is_subscribed() {
+fn event_type_and_service_stay_while_own_tenant_subscribes() {
     let registry = apply(&publishing(), vec![put(subscription("acme/ledger", "acme/shop", "order.paid"))]);
     let registry = registry.unwrap();
     for (kind, name) in [
@@ -467,29 +489,32 @@ fn a_type_and_its_service_stay_as_long_as_their_own_tenant_is_subscribed() {
         let key = EntryKey { kind, name: name.to_owned() };
         let problems = apply(&registry, vec![Wish::Remove(key)]).unwrap_err();
         let by = "cannot be removed while subscription acme/ledger:acme/shop:order.paid is registered";
-        assert!(problems.iter().any(|it| it.ends_with(by)), "{problems:?}");
+        assert!(problems.iter().any(|found| found.ends_with(by)), "{problems:?}");
     }
     let everything = registry.entries().map(|entry| Wish::Remove(entry.key())).collect();
     assert_eq!(apply(&registry, everything).unwrap().routes().count(), 0);
 }
 
+fn requires_signed_events(registry: &Registry) -> bool {
+    registry.service("acme/shop").unwrap().signed_events
+}
+
 /// MSG-4
 #[test]
-fn whether_events_must_be_signed_follows_the_setting() {
+fn signed_events_follow_the_setting() {
     let mut registry = publishing();
-    let is_signed = |registry: &Registry| registry.service("acme/shop").unwrap().signed_events;
-    assert!(!is_signed(&registry));
+    assert!(!requires_signed_events(&registry));
     for signed_events in [true, false] {
         let shop = Service { signed_events, ..Service::new("acme/shop".parse().unwrap()) };
         registry.put(Entry::Service(shop), &NoSecrets);
-        assert_eq!(is_signed(&registry), signed_events);
-        assert!(registry.service("acme/shop").unwrap().event_types().next().is_some(), "the rest stays");
+        assert_eq!(requires_signed_events(&registry), signed_events);
+        assert!(registry.service("acme/shop").unwrap().event_types().next().is_some(), "the types stay");
     }
 }
 
 /// PIP-13, CLM-1
 #[test]
-fn the_destination_of_a_subscription_tells_the_event_type() {
+fn subscription_destination_names_the_event_type() {
     for (destination, name) in
         [("acme/ledger:acme/shop:order.paid", Some("order.paid")), ("acme/bot:pay", None), ("", None)]
     {
@@ -508,7 +533,7 @@ fn refusal(registry: &Registry, wishes: Vec<Wish>) -> String {
 
 /// DLV-4
 #[test]
-fn what_is_pushed_has_a_queue_of_its_own() {
+fn push_route_needs_its_own_queue() {
     let registry = apply(&filled(), vec![Wish::Put(Entry::Route(pushed("one", "hooks")))]).unwrap();
     let called = Route {
         processing: Processing::http("https://gl.example/"),
@@ -518,37 +543,40 @@ fn what_is_pushed_has_a_queue_of_its_own() {
     for (other, says) in [
         (
             pushed("two", "hooks"),
-            "what is pushed has a queue of its own, and hooks is that of route acme/bot:one",
+            "a push route needs its own queue, but hooks is the queue of route acme/bot:one",
         ),
-        (called, "what is pushed has a queue of its own"),
+        (called, "a push route needs its own queue"),
         (Route { processing: Processing::default(), ..pushed("two", "hooks") }, "taken from by consumers"),
     ] {
-        let told = refusal(&registry, vec![Wish::Put(Entry::Route(other))]);
-        assert!(told.contains(says), "{told}");
+        let problem = refusal(&registry, vec![Wish::Put(Entry::Route(other))]);
+        assert!(problem.contains(says), "{problem}");
     }
     let again = Route { receives_max: 9, ..pushed("one", "hooks") };
     apply(&registry, vec![Wish::Put(Entry::Route(again)), Wish::Put(Entry::Route(pushed("two", "more")))])
         .unwrap();
 }
 
-/// DLV-1
-#[test]
-fn a_secret_is_there_with_its_route_and_goes_with_it() {
-    let secret = || Entry::PushSecret(PushSecret::new("acme/bot:one", Sealed("x".into()), Timestamp(0)));
-    let told = refusal(&filled(), vec![Wish::Put(secret())]);
-    assert_eq!(told, "push_secret acme/bot:one: route acme/bot:one is not registered");
-    let both = vec![Wish::Put(secret()), Wish::Put(Entry::Route(pushed("one", "hooks")))];
-    let registry = apply(&filled(), both).unwrap();
-    let route = EntryKey { kind: Kind::Route, name: "acme/bot:one".into() };
-    let told = refusal(&registry, vec![Wish::Remove(route.clone())]);
-    assert_eq!(told, "route acme/bot:one cannot be removed while push_secret acme/bot:one is registered");
-    let gone = apply(&registry, vec![Wish::Remove(route), Wish::Remove(secret().key())]).unwrap();
-    assert!(gone.get(&secret().key()).is_none() && gone.push_secret("acme/bot:one").is_none());
+fn push_secret() -> Entry {
+    Entry::PushSecret(PushSecret::new("acme/bot:one", Sealed("x".into()), Timestamp(0)))
 }
 
 /// DLV-1
 #[test]
-fn commands_are_pushed_as_they_are_and_only_pushes_are_disabled() {
+fn push_secret_needs_its_route_and_blocks_its_removal() {
+    let problem = refusal(&filled(), vec![Wish::Put(push_secret())]);
+    assert_eq!(problem, "push_secret acme/bot:one: route acme/bot:one is not registered");
+    let both = vec![Wish::Put(push_secret()), Wish::Put(Entry::Route(pushed("one", "hooks")))];
+    let registry = apply(&filled(), both).unwrap();
+    let route = EntryKey { kind: Kind::Route, name: "acme/bot:one".into() };
+    let problem = refusal(&registry, vec![Wish::Remove(route.clone())]);
+    assert_eq!(problem, "route acme/bot:one cannot be removed while push_secret acme/bot:one is registered");
+    let gone = apply(&registry, vec![Wish::Remove(route), Wish::Remove(push_secret().key())]).unwrap();
+    assert!(gone.get(&push_secret().key()).is_none() && gone.push_secret("acme/bot:one").is_none());
+}
+
+/// DLV-1
+#[test]
+fn commands_are_pushed_natively_and_only_pushes_are_disabled() {
     let disabled = Some(Box::new(Disabled { at: None, why: "410".into() }));
     let form = Processing { form: PushForm::Cloudevents, ..Processing::push("https://hooks.example/") };
     for (route, says) in [
@@ -558,55 +586,66 @@ fn commands_are_pushed_as_they_are_and_only_pushes_are_disabled() {
         ),
         (
             Route { disabled: disabled.clone(), ..route("acme/bot", "one") },
-            "disabled is for processing.kind push",
+            "disabled is only for processing.kind push",
         ),
     ] {
-        let told = refusal(&filled(), vec![Wish::Put(Entry::Route(route))]);
-        assert!(told.contains(says), "{told}");
+        let problem = refusal(&filled(), vec![Wish::Put(Entry::Route(route))]);
+        assert!(problem.contains(says), "{problem}");
     }
     apply(&filled(), vec![Wish::Put(Entry::Route(Route { disabled, ..pushed("one", "hooks") }))]).unwrap();
 }
 
-/// REG-13, MSG-7: its service has begun to sign its events since, and its provider signs nothing.
+fn put_adapter(adapter: &Adapter) -> Wish {
+    Wish::Put(Entry::Adapter(Box::new(adapter.clone())))
+}
+
+/// REG-13, MSG-7: the service requires signed events by now, and the adapter's provider signs nothing.
 #[test]
-fn an_adapter_whose_secrets_alone_are_others_is_not_asked_again_whether_it_may_be() {
-    let sealed = |text: &str| Sealed(text.to_owned());
+fn resealed_adapter_is_not_checked_again() {
     let bot: crate::name::ServiceName = "acme/bot".parse().unwrap();
-    let adapter = Preset::Telegram.adapter("bot".parse().unwrap(), bot.clone(), vec![sealed("before")]);
-    let put = |adapter: &Adapter| Wish::Put(Entry::Adapter(Box::new(adapter.clone())));
+    let sealed = vec![Sealed("before".to_owned())];
+    let adapter = Preset::Telegram.adapter("bot".parse().unwrap(), bot.clone(), sealed);
     let of_type = event_type("acme/bot", "telegram.update");
-    let there = apply(&filled(), vec![put(&adapter), Wish::Put(of_type)]).unwrap();
+    let there = apply(&filled(), vec![put_adapter(&adapter), Wish::Put(of_type)]).unwrap();
     let signing = Entry::Service(Service { signed_events: true, ..Service::new(bot) });
     let there = apply(&there, vec![Wish::Put(signing)]).unwrap();
-    let anew = Adapter { secrets: vec![sealed("under another key")], ..adapter.clone() };
-    assert_eq!(apply(&there, vec![put(&anew)]).unwrap().version(), there.version() + 1);
+    let resealed = Adapter { secrets: vec![Sealed("under another key".to_owned())], ..adapter.clone() };
+    assert_eq!(apply(&there, vec![put_adapter(&resealed)]).unwrap().version(), there.version() + 1);
     for (other, says) in [
-        (Adapter { source: "other".to_owned(), ..anew.clone() }, "events of acme/bot must be signed"),
+        (Adapter { source: "other".to_owned(), ..resealed.clone() }, "events of acme/bot must be signed"),
         (adapter.clone(), "events of acme/bot must be signed"),
         (Adapter { secrets: Vec::new(), ..adapter }, "an adapter has 1 to 4 secrets"),
     ] {
-        let told = refusal(&there, vec![put(&other)]);
-        assert!(told.contains(says), "{told}");
+        let problem = refusal(&there, vec![put_adapter(&other)]);
+        assert!(problem.contains(says), "{problem}");
     }
 }
 
-/// DLV-1, PIP-13: whoever took the grant back, or the type away, cannot keep a receiver that is gone from being left alone.
+fn put_subscription(route: &Route) -> Wish {
+    Wish::Put(Entry::Subscription(route.clone()))
+}
+
+/// DLV-1, PIP-13: without the grant or the type, the push can no longer be registered, but it can still be
+/// disabled.
 #[test]
-fn a_push_is_disabled_and_enabled_though_it_could_not_be_registered_anew() {
+fn push_is_switched_though_it_could_not_be_registered() {
     let given = grant("zeta/app", "acme/shop", "order.paid");
     let Entry::Subscription(plain) = subscription("zeta/app", "acme/shop", "order.paid") else {
         unreachable!()
     };
     let pushed = Route { processing: Processing::push("https://hooks.example/"), ..plain };
-    let put = |route: &Route| Wish::Put(Entry::Subscription(route.clone()));
-    let there = apply(&publishing(), vec![put(&pushed), Wish::Put(given.clone())]).unwrap();
+    let there = apply(&publishing(), vec![put_subscription(&pushed), Wish::Put(given.clone())]).unwrap();
     let of_type = EntryKey { kind: Kind::EventType, name: "acme/shop:order.paid".into() };
     let there = apply(&there, vec![Wish::Remove(given.key()), Wish::Remove(of_type)]).unwrap();
     let because = |why: &str| Some(Box::new(Disabled { at: None, why: why.into() }));
     let disabled = Route { disabled: because("410"), ..pushed.clone() };
-    let off = apply(&there, vec![put(&disabled)]).unwrap();
+    let off = apply(&there, vec![put_subscription(&disabled)]).unwrap();
     assert_eq!(off.version(), there.version() + 1);
-    assert_eq!(apply(&off, vec![put(&pushed)]).unwrap().version(), off.version() + 1, "its owner enables it");
+    assert_eq!(
+        apply(&off, vec![put_subscription(&pushed)]).unwrap().version(),
+        off.version() + 1,
+        "enabled again"
+    );
     for (other, says) in [
         (
             Route { disabled: because(&"x".repeat(bounds::REASON_CHARS_MAX + 1)), ..pushed.clone() },
@@ -615,7 +654,7 @@ fn a_push_is_disabled_and_enabled_though_it_could_not_be_registered_anew() {
         (Route { receives_max: 9, ..disabled }, "has not granted its events"),
         (pushed, "has not granted its events"),
     ] {
-        let told = refusal(&there, vec![put(&other)]);
-        assert!(told.contains(says), "{told}");
+        let problem = refusal(&there, vec![put_subscription(&other)]);
+        assert!(problem.contains(says), "{problem}");
     }
 }

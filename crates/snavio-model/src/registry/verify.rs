@@ -1,89 +1,66 @@
-//! Whether the changelog is as it was sealed (REG-5), and if not, what is wrong first.
+//! Verifies that the changelog is as it was sealed (REG-5), and finds the first fault otherwise.
 
 use std::collections::VecDeque;
 
 use super::chain::{Digest, PublicKey, Seal, Skipped};
 use super::evidence::Evidence;
 
-/// What is wrong with a changelog.
+/// A fault of a changelog.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// A number is left out.
+    /// A version has no change.
     #[error("change {version} is missing: it was removed from the changelog")]
-    ChangeMissing {
-        /// The version it made.
-        version: i64,
-    },
-    /// It does not have the digest it was sealed with.
+    ChangeMissing { version: i64 },
+    /// The digest of a change differs from the one in its seal.
     #[error("change {version} is not as it was sealed: it was altered")]
-    ChangeAltered {
-        /// The version it made.
-        version: i64,
-    },
-    /// It stands in another's place.
+    ChangeAltered { version: i64 },
+    /// A change is at the position of another one.
     #[error("the change that was sealed as {version} now stands at {found_at}: their order was changed")]
     ChangeMoved {
-        /// The version it made.
+        /// The version with which it was sealed.
         version: i64,
-        /// The one it has now.
+        /// The version that it has now.
         found_at: i64,
     },
-    /// It is there all the same.
+    /// A change exists although its version is noted as skipped.
     #[error("change {version} is among versions that are said to have been skipped by a restore")]
-    ChangeSkipped {
-        /// The version it made.
-        version: i64,
-    },
-    /// The registry never was there.
+    ChangeSkipped { version: i64 },
+    /// The noted skipped versions go beyond the registry.
     #[error(
         "the versions up to {last} are said to have been skipped by a restore, and the registry is at {version}"
     )]
     SkippedTooFar {
-        /// The last that was skipped.
+        /// The last version that is noted as skipped.
         last: i64,
-        /// The registry's version.
+        /// The version of the registry.
         version: i64,
     },
-    /// A number is left out.
+    /// A number has no seal.
     #[error("seal {number} is missing: it was removed from the chain")]
-    SealMissing {
-        /// Its number.
-        number: i64,
-    },
-    /// Something in it is not as it was signed, or it does not follow the one before.
+    SealMissing { number: i64 },
+    /// The content of a seal differs from the signed one, or does not follow the previous seal.
     #[error("seal {number} is not as it was signed: it was altered")]
-    SealAltered {
-        /// Its number.
-        number: i64,
-    },
-    /// It fits its changes, and nobody with the key made it.
+    SealAltered { number: i64 },
+    /// The seal fits its changes, but was not signed with the named key.
     #[error(
         "seal {number} fits its changes but its signature does not hold: the chain was rewritten without the key"
     )]
-    SignatureWrong {
-        /// Its number.
-        number: i64,
-    },
-    /// Somebody else made it.
+    SignatureWrong { number: i64 },
+    /// The seal was signed with a key that is not trusted.
     #[error(
         "seal {number} is signed with the key {key}, which is not trusted: the chain was rewritten with another key, or the platform key was changed and the older public key was not named"
     )]
-    KeyUnknown {
-        /// Its number.
-        number: i64,
-        /// Whose it is.
-        key: PublicKey,
-    },
-    /// What was noted before is not in the chain.
+    KeyUnknown { number: i64, key: PublicKey },
+    /// The chain does not contain a head that was noted earlier.
     #[error("no seal has the head {head} that was noted before: the chain was cut off or rewritten since")]
     HeadMissing {
-        /// The head that was noted.
+        /// The noted head.
         head: Digest,
     },
 }
 
 impl Fault {
-    /// The word for it.
+    /// The code of the fault in reports.
     pub fn code(&self) -> &'static str {
         match self {
             Self::ChangeMissing { .. } => "change_missing",
@@ -100,64 +77,64 @@ impl Fault {
     }
 }
 
-/// What a sound changelog comes to.
+/// The result for a sound changelog.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Verified {
-    /// Seals of the chain.
+    /// Number of seals in the chain.
     pub seals: i64,
-    /// The head of the last one: to be noted, and held against the chain later.
+    /// The head of the last seal. Note it elsewhere, and compare the chain with it later.
     pub head: Option<Digest>,
-    /// The last change that is sealed.
+    /// The last version that a seal covers.
     pub sealed_version: i64,
-    /// The last change there is: those after the last sealed one are not sealed yet.
+    /// The last version with a change. Versions after the last sealed one are not sealed yet.
     pub version: i64,
     /// Versions that restores of the store skipped.
     pub skipped: Vec<Skipped>,
 }
 
 impl Verified {
-    /// The first and last change that no seal covers yet.
+    /// The first and the last version without a seal; `None` if all are sealed.
     pub fn unsealed(&self) -> Option<(i64, i64)> {
         (self.version > self.sealed_version).then_some((self.sealed_version + 1, self.version))
     }
 }
 
-/// Goes through a chain and its changes side by side, seal by seal, and holds no more than one of them.
+/// Verifies a chain and its changes side by side, seal by seal. It holds at most one of them in memory.
 #[derive(Debug)]
 pub struct Verifier {
     keys: Vec<PublicKey>,
-    /// A head that was noted before and has not come yet.
+    /// A head that was noted earlier and has not occurred yet.
     noted: Option<Digest>,
-    /// The digests of the changes that the last seal covers and that have not come yet.
+    /// Digests of changes that the last seal covers and that have not been added yet.
     sealed: VecDeque<Digest>,
-    /// What was noted as skipped, and may not be sealed yet.
+    /// Versions noted as skipped, which may not be sealed yet.
     skips: Vec<Skipped>,
-    so_far: Verified,
+    result: Verified,
 }
 
 impl Verifier {
-    /// Trusts these keys, and expects the head that was noted before somewhere in the chain. What was skipped after the
-    /// last seal it takes on the store's word.
+    /// Trusts these keys, and expects the noted head somewhere in the chain. For versions skipped after the
+    /// last seal it relies on the notes of the store.
     pub fn new(keys: Vec<PublicKey>, noted: Option<Digest>, skips: Vec<Skipped>) -> Self {
-        Self { keys, noted, sealed: VecDeque::new(), skips, so_far: Verified::default() }
+        Self { keys, noted, sealed: VecDeque::new(), skips, result: Verified::default() }
     }
 
-    /// Whether a change must come before the next seal.
+    /// Whether the next input must be a change.
     pub fn wants_changes(&self) -> bool {
         !self.sealed.is_empty()
     }
 
-    /// The last change that came.
+    /// The version of the last change.
     pub fn version(&self) -> i64 {
-        self.so_far.version
+        self.result.version
     }
 
-    /// Takes the next seal, once all changes of the one before have come.
+    /// Adds the next seal, after all changes of the previous one.
     pub fn seal(&mut self, seal: &Seal) -> Result<(), Fault> {
         if self.wants_changes() {
-            return Err(Fault::ChangeMissing { version: self.so_far.version + 1 });
+            return Err(Fault::ChangeMissing { version: self.result.version + 1 });
         }
-        let number = self.so_far.seals + 1;
+        let number = self.result.seals + 1;
         if seal.number != number {
             return Err(Fault::SealMissing { number });
         }
@@ -167,27 +144,27 @@ impl Verifier {
         if !self.keys.contains(&signed.key) {
             return Err(Fault::KeyUnknown { number, key: signed.key });
         }
-        let fits = head == seal.head_over(self.so_far.head, &signed.digests);
+        let fits = head == seal.head_over(self.result.head, &signed.digests);
         match (fits, signed.holds(head)) {
-            (true, true) if seal.first_version == self.so_far.sealed_version + 1 => {}
+            (true, true) if seal.first_version == self.result.sealed_version + 1 => {}
             (true, false) => return Err(Fault::SignatureWrong { number }),
             _ => return Err(altered),
         }
         self.noted = self.noted.filter(|noted| *noted != head);
         if signed.digests.is_empty() {
-            self.pass(Skipped { first: seal.first_version, last: seal.last_version });
+            self.add_skipped(Skipped { first: seal.first_version, last: seal.last_version });
         }
         self.sealed = signed.digests.into();
-        self.so_far.seals = number;
-        self.so_far.head = Some(head);
-        self.so_far.sealed_version = seal.last_version;
+        self.result.seals = number;
+        self.result.head = Some(head);
+        self.result.sealed_version = seal.last_version;
         Ok(())
     }
 
-    /// Takes the next change: of those that the last seal covers, or, after the last seal, of those that none does.
+    /// Adds the next change: one that the last seal covers, or, after the last seal, an unsealed one.
     pub fn change(&mut self, change: &Evidence) -> Result<(), Fault> {
-        self.pass_noted();
-        let version = self.so_far.version + 1;
+        self.add_noted_skips();
+        let version = self.result.version + 1;
         if change.version < version {
             return Err(Fault::ChangeSkipped { version: change.version });
         }
@@ -203,45 +180,45 @@ impl Verifier {
             });
         }
         self.sealed.pop_front();
-        self.so_far.version = version;
+        self.result.version = version;
         Ok(())
     }
 
-    /// Everything has come, of a registry at this version.
+    /// Ends the verification of a registry at this version.
     pub fn end(mut self, version: i64) -> Result<Verified, Fault> {
-        self.pass_noted();
-        // The last: a store is restored while nobody changes anything.
-        if let Some(Skipped { last, .. }) = self.so_far.skipped.last().filter(|it| it.last > version) {
+        self.add_noted_skips();
+        // Only the last skip can go too far, because no change happens during a restore.
+        if let Some(Skipped { last, .. }) = self.result.skipped.last().filter(|skip| skip.last > version) {
             return Err(Fault::SkippedTooFar { last: *last, version });
         }
-        if self.wants_changes() || self.so_far.version < version {
-            return Err(Fault::ChangeMissing { version: self.so_far.version + 1 });
+        if self.wants_changes() || self.result.version < version {
+            return Err(Fault::ChangeMissing { version: self.result.version + 1 });
         }
         match self.noted {
             Some(head) => Err(Fault::HeadMissing { head }),
-            None => Ok(self.so_far),
+            None => Ok(self.result),
         }
     }
 }
 
 impl Verifier {
-    fn pass(&mut self, skipped: Skipped) {
-        self.so_far.version = skipped.last;
-        self.so_far.skipped.push(skipped);
+    fn add_skipped(&mut self, skipped: Skipped) {
+        self.result.version = skipped.last;
+        self.result.skipped.push(skipped);
     }
 
-    /// Goes on behind what is noted as skipped, where nothing is sealed yet.
-    fn pass_noted(&mut self) {
+    /// Adds the noted skips that follow the last version, outside of sealed changes.
+    fn add_noted_skips(&mut self) {
         let is_next = |skipped: &&Skipped, version| skipped.first == version + 1;
         while !self.wants_changes()
-            && let Some(next) = self.skips.iter().find(|it| is_next(it, self.so_far.version))
+            && let Some(next) = self.skips.iter().find(|skip| is_next(skip, self.result.version))
         {
-            self.pass(*next);
+            self.add_skipped(*next);
         }
     }
 }
 
-/// Verifies a chain and its changes as a whole, of a registry at this version.
+/// Verifies a whole chain and its changes, of a registry at this version.
 pub fn verify(
     seals: &[Seal],
     changes: &[Evidence],

@@ -1,5 +1,5 @@
-//! An id that means something else already (CLM-8): a record for each tenant that must decide, and one message for all of
-//! them. The first record is never altered.
+//! Conflicts of an id with different content (CLM-8): one record for each tenant that must resolve it, and
+//! one stored message for all of them. A conflict never changes the first message or its id record.
 
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use std::sync::Arc;
@@ -14,8 +14,9 @@ use crate::name::TenantName;
 use crate::registry::BoundRoute;
 use crate::time::Timestamp;
 
-/// What follows from what an id means; nothing if the intake says just that, and it is its sender's.
-pub(super) fn check_meaning(
+/// Compares an intake with the id record. Returns an outcome if the content differs or another service owns
+/// the id.
+pub(super) fn check_content(
     working: &mut Working,
     intake: &Intake,
     place: usize,
@@ -24,14 +25,14 @@ pub(super) fn check_meaning(
     known: &Known,
 ) -> Option<Outcome> {
     if known.original.hash != intake.message.domain_hash {
-        return Some(conflict(working, intake, place, now, delta, known));
+        return Some(record_conflict(working, intake, place, now, delta, known));
     }
-    // CLM-1: nobody is told what another service was answered.
+    // CLM-1: a service never sees the answer that another service got.
     (known.original.source != intake.message.source).then_some(Outcome::Taken)
 }
 
-/// Records it for each tenant that must decide, and answers with the first one's.
-fn conflict(
+/// Records the conflict for each tenant that must resolve it. Returns the outcome of the first one.
+fn record_conflict(
     working: &mut Working,
     intake: &Intake,
     place: usize,
@@ -39,27 +40,27 @@ fn conflict(
     delta: &mut Delta,
     known: &Known,
 ) -> Outcome {
-    // Whoever compares has a destination.
+    // An intake has a destination if its content is compared.
     let Some(key) = id_key(intake) else { return Outcome::Unreadable };
     let recorded = working.conflicts.remove(&key).unwrap_or_default();
     let mut by_owner: HashMap<_, Vec<_>> = HashMap::new();
-    for it in &recorded {
-        by_owner.entry(it.dispute.as_ref().map(|it| &it.owner)).or_default().push(it);
+    for conflict in &recorded {
+        by_owner.entry(conflict.dispute.as_ref().map(|dispute| &dispute.owner)).or_default().push(conflict);
     }
-    let meeting = Meeting { intake, key: &key, known, now };
+    let mismatch = Mismatch { intake, key: &key, known, now };
     let (mut first, mut message, mut new) = (None, None, Vec::new());
-    let mut place_of_id = recorded.last().map_or(0, |it| it.place);
-    for (owner, route) in deciders(intake) {
-        let dispute = meeting.dispute(owner);
+    let mut place_of_id = recorded.last().map_or(0, |conflict| conflict.place);
+    for (owner, route) in resolving_tenants(intake) {
+        let dispute = mismatch.dispute(owner);
         let of_owner = by_owner.get(&Some(&dispute.owner)).map_or(&[][..], Vec::as_slice);
         let is_full = recorded.len() + new.len() >= bounds::CONFLICTS_OF_ID_MAX;
-        if let Some(again) = met_again(of_owner, &dispute, is_full) {
-            first.get_or_insert(count(again, delta));
+        if let Some(existing) = matching_record(of_owner, &dispute, is_full) {
+            first.get_or_insert(count_again(existing, delta));
             continue;
         }
         place_of_id += 1;
-        let (number, dead_letter) = (working.number(), working.number());
-        let conflict = meeting.record((number, dead_letter), place_of_id, &dispute.owner, route);
+        let (number, dead_letter) = (working.next_number(), working.next_number());
+        let conflict = mismatch.record((number, dead_letter), place_of_id, &dispute.owner, route);
         first.get_or_insert(Outcome::Conflict { conflict: number, is_new: true });
         let message = *message.get_or_insert(number);
         let letter =
@@ -73,15 +74,15 @@ fn conflict(
     first.unwrap_or(Outcome::Unreadable)
 }
 
-/// A content that meets another one under its id.
-struct Meeting<'a> {
+/// A message with content that differs from the id record.
+struct Mismatch<'a> {
     intake: &'a Intake,
     key: &'a IdKey,
     known: &'a Known,
     now: Timestamp,
 }
 
-impl Meeting<'_> {
+impl Mismatch<'_> {
     fn dispute(&self, owner: TenantName) -> Dispute {
         let Known { original, is_new } = self.known;
         let hash = self.intake.message.domain_hash;
@@ -117,32 +118,34 @@ impl Meeting<'_> {
     }
 }
 
-/// Each tenant with a destination that compares, and the first of those.
-fn deciders(intake: &Intake) -> Vec<(TenantName, &Arc<BoundRoute>)> {
-    let mut met = HashSet::new();
+/// Each tenant with a destination that compares content, and the first such destination.
+fn resolving_tenants(intake: &Intake) -> Vec<(TenantName, &Arc<BoundRoute>)> {
+    let mut found = HashSet::new();
     let comparing = intake.destinations.iter().filter(|route| route.route.claim.compares().is_some());
     let owned =
         comparing.filter_map(|route| Some((TenantName::new(route.route.target.tenant()).ok()?, route)));
-    owned.filter(|(owner, _)| met.insert(owner.clone())).collect()
+    owned.filter(|(owner, _)| found.insert(owner.clone())).collect()
 }
 
-fn count(again: &Recorded, delta: &mut Delta) -> Outcome {
-    let (conflict, is_new) = (again.conflict, again.new.is_some());
-    match again.new.and_then(|new| delta.conflicts.get_mut(new)) {
+/// Counts a conflict on its existing record.
+fn count_again(existing: &Recorded, delta: &mut Delta) -> Outcome {
+    let (conflict, is_new) = (existing.conflict, existing.new.is_some());
+    match existing.new.and_then(|new| delta.conflicts.get_mut(new)) {
         Some(new) => new.conflict.count += 1,
         None => delta.repeats.push(conflict),
     }
     Outcome::Conflict { conflict, is_new }
 }
 
-/// The record that a conflict adds to: the same one's, or the last one's where there are as many as there may be of the tenant,
-/// or of all.
-fn met_again<'a>(recorded: &[&'a Recorded], dispute: &Dispute, is_full: bool) -> Option<&'a Recorded> {
+/// The existing record to which a conflict is added: the record of the same dispute. Once the tenant's limit
+/// or the limit of the id is reached, it is the tenant's last record.
+fn matching_record<'a>(recorded: &[&'a Recorded], dispute: &Dispute, is_full: bool) -> Option<&'a Recorded> {
     let beside = || {
-        let is_beside = |it: &&Recorded| it.dispute.as_ref().is_some_and(|it| it.is_beside(dispute));
+        let is_beside =
+            |conflict: &&Recorded| conflict.dispute.as_ref().is_some_and(|other| other.is_beside(dispute));
         recorded.iter().copied().filter(is_beside)
     };
-    let same = beside().find(|it| it.dispute.as_ref() == Some(dispute));
+    let same = beside().find(|conflict| conflict.dispute.as_ref() == Some(dispute));
     let most = if is_full { 1 } else { bounds::CONFLICTS_PER_ID_MAX };
     same.or_else(|| beside().next_back().filter(|_| beside().count() >= most))
 }

@@ -1,4 +1,5 @@
-//! What an id means: one content for all destinations that compare contents, for as long as any of them keeps it (CLM-1).
+//! Id records: one id has one content at all destinations that compare content, as long as any of them keeps
+//! it (CLM-1).
 
 use std::time::Duration;
 
@@ -10,28 +11,30 @@ use crate::id::Serial;
 use crate::message::Message;
 use crate::time::Timestamp;
 
-/// How long it is kept what the intake's id means, if any of its destinations compares contents.
+/// The longest retention of the id record among the intake's destinations; `None` if no destination compares
+/// content.
 pub fn compares(intake: &Intake) -> Option<Duration> {
     intake.destinations.iter().filter_map(|route| route.route.claim.compares()).max()
 }
 
-/// Ids of a batch that are claimed, and of which it is not known what they mean though contents are compared now: their
-/// route did not compare before, or their work has outlived what they meant. Their meaning is that of their claim's
-/// message.
+/// Ids of a batch with a claim but without an id record, although their content is compared now: their route
+/// did not compare before, or their work outlived the record. The message of the claim then supplies the
+/// content.
 pub fn unmeant(
     batch: &[Intake],
     claims: &HashMap<ClaimKey, Claim>,
     originals: &HashMap<IdKey, Option<Known>>,
     now: Timestamp,
 ) -> Vec<(IdKey, Claim)> {
-    let unmeant = |intake: &Intake| {
+    let missing = batch.iter().filter_map(|intake| {
         let key = id_key(intake).filter(|key| !originals.contains_key(key))?;
         Some((key, live_claim(claims, intake, now)?.clone()))
-    };
-    batch.iter().filter_map(unmeant).collect()
+    });
+    missing.collect()
 }
 
-/// Ids of a batch whose meaning is over: none of its destinations has a claim under it that holds.
+/// Ids of a batch with an expired id record, under which none of the intake's destinations has a claim in
+/// force.
 pub fn over(
     batch: &[Intake],
     claims: &HashMap<ClaimKey, Claim>,
@@ -41,53 +44,58 @@ pub fn over(
     if originals.is_empty() {
         return Vec::new();
     }
-    let over = |intake: &Intake| {
+    let expired = batch.iter().filter_map(|intake| {
         let key = id_key(intake)?;
         let known = originals.get(&key)?.as_ref()?;
-        (!counts(known, claims, intake, now)).then_some(key)
-    };
-    batch.iter().filter_map(over).collect()
+        (!is_in_force(known, claims, intake, now)).then_some(key)
+    });
+    expired.collect()
 }
 
-/// Ids of a batch under which conflicts may be met: those that mean something else, and those that come more than once.
-/// What is recorded under them must be read before the batch can be judged.
+/// Ids of a batch under which conflicts may occur: ids with other content, and ids that occur more than once.
+/// A backend must load their recorded conflicts before it can judge the batch.
 pub fn disputed(batch: &[Intake], originals: &HashMap<IdKey, Option<Known>>) -> HashSet<IdKey> {
-    let (mut met, mut disputed) = (HashSet::new(), HashSet::new());
+    let (mut seen, mut disputed) = (HashSet::new(), HashSet::new());
     for intake in batch {
         let Some(key) = id_key(intake) else { continue };
-        let says_the_same = |it: &Known| it.original.hash == intake.message.domain_hash;
-        let means_more = originals.get(&key).is_some_and(|it| !it.as_ref().is_some_and(says_the_same));
-        if !met.insert(key.clone()) || means_more {
+        let has_same_content = |known: &Known| known.original.hash == intake.message.domain_hash;
+        let may_differ =
+            originals.get(&key).is_some_and(|known| !known.as_ref().is_some_and(has_same_content));
+        if !seen.insert(key.clone()) || may_differ {
             disputed.insert(key);
         }
     }
     disputed
 }
 
-/// The id of an intake whose content is compared.
+/// The key of the intake's id record; `None` if its content is not compared.
 pub fn id_key(intake: &Intake) -> Option<IdKey> {
     let Message { id, tenant, .. } = &intake.message;
     compares(intake).map(|_| IdKey { id: id.clone(), tenant: tenant.clone() })
 }
 
-/// What the intake's id means, where contents are compared: for its time, and for as long as a claim holds that was made
-/// under it. Work that waits longer than its id was to mean anything is still that work's.
-pub(super) fn known(working: &Working, intake: &Intake, now: Timestamp) -> Result<Option<Known>, Outcome> {
+/// The id record of the intake, if its content is compared. The record is in force until it expires, and as
+/// long as a claim under it is in force: an id stays bound to its content while its work waits.
+pub(super) fn find_id_record(
+    working: &Working,
+    intake: &Intake,
+    now: Timestamp,
+) -> Result<Option<Known>, Outcome> {
     let Some(key) = id_key(intake) else { return Ok(None) };
     let known = match working.originals.get(&key) {
         None => return Ok(None),
         Some(known) => known.as_ref().ok_or(Outcome::Unreadable)?,
     };
-    let counts = working.claimed.contains(&key) || counts(known, &working.claims, intake, now);
+    let counts = working.claimed.contains(&key) || is_in_force(known, &working.claims, intake, now);
     Ok(counts.then(|| known.clone()))
 }
 
-fn counts(known: &Known, claims: &HashMap<ClaimKey, Claim>, intake: &Intake, now: Timestamp) -> bool {
+fn is_in_force(known: &Known, claims: &HashMap<ClaimKey, Claim>, intake: &Intake, now: Timestamp) -> bool {
     known.original.is_live(now) || live_claim(claims, intake, now).is_some()
 }
 
-/// What an id means once a message with it was dispatched.
-pub(super) fn give_meaning(
+/// Creates the id record of a dispatched message.
+pub(super) fn create_id_record(
     working: &mut Working,
     intake: &Intake,
     message: Serial,
@@ -102,8 +110,8 @@ pub(super) fn give_meaning(
     delta.originals.push((key, original));
 }
 
-/// What an id means already lasts as long as the last destination that took it up keeps it: it says the same.
-pub(super) fn lengthen_meaning(
+/// Extends the id record to the retention of the last destination that claimed the id with the same content.
+pub(super) fn extend_id_record(
     working: &mut Working,
     intake: &Intake,
     known: Known,
@@ -118,7 +126,7 @@ pub(super) fn lengthen_meaning(
     }
     let known = Known { original: Original { expires_at, ..known.original }, ..known };
     let written = if known.is_new { &mut delta.originals } else { &mut delta.lengthened };
-    match written.iter_mut().find(|(it, _)| *it == key) {
+    match written.iter_mut().find(|(other, _)| *other == key) {
         Some((_, original)) => *original = known.original.clone(),
         None => written.push((key.clone(), known.original.clone())),
     }

@@ -1,9 +1,8 @@
-//! Order within settling: a message is judged by its entity's state once its claim does not know it, and before anything
-//! of it is written (ORD-2). What is not written has not moved the entity on.
+//! Order within settling: a message without an existing claim is judged by its entity's state before anything
+//! of it is written (ORD-2). A message that is not written does not advance the entity.
 
-use super::taking::Way;
+use super::taking::Plan;
 use super::{Delta, Intake, Outcome, Settlement, Working};
-use crate::delivery::Delivery;
 use crate::ordering::{
     Action, AfterFailure, Arrival, EntityKey, EntityRecord, EntityState, Judged, Place, Released, Verdict,
     end_waits, judge,
@@ -11,19 +10,19 @@ use crate::ordering::{
 use crate::refusal::{Numbers, Reason};
 use crate::time::Timestamp;
 
-/// How a message stood at a destination that orders, for those who count and tell.
+/// The position of a message at a destination that orders, for metrics and telemetry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ordered {
-    /// The place of the destination among the message's.
+    /// Index of the destination among the message's destinations.
     pub destination: usize,
-    /// How it stood; nothing where it has not come, for want of room.
+    /// The verdict; `None` if the entity did not take the message, for lack of room.
     pub verdict: Option<Verdict>,
-    /// How many numbers were missing, for each gap that was met.
+    /// The count of missing numbers, for each gap found.
     pub gaps: Vec<u64>,
 }
 
-/// Judges a message by its entity. Nothing is changed by that yet.
-pub(super) fn stand(
+/// Judges a message by the state of its entity, without a change of state.
+pub(super) fn judge_order(
     working: &Working,
     intake: &Intake,
     place: &Place,
@@ -33,70 +32,73 @@ pub(super) fn stand(
     if working.unreadable_entities.contains(&place.key) {
         return Err(Outcome::Unreadable);
     }
-    let known = working.entities.get(&place.key).map(|it| it.state.clone());
+    let known = working.entities.get(&place.key).map(|record| record.state.clone());
     let arrival = Arrival {
         id: &intake.message.id,
         number: place.number,
         kind: place.kind,
         completes: place.completes,
-        // What its claim knows was answered before.
+        // A message with a claim was answered before this judgement.
         applied: false,
-        among: Some(destination).filter(|it| *place.key.scope != **it),
+        among: Some(destination).filter(|destination| *place.key.scope != **destination),
     };
     Ok(judge(known, &arrival, &place.rules, now))
 }
 
-/// Refuses what none of its destinations takes now or took before (PIP-13): for want of room if any of them would have had
-/// it, since it may come again; else as late. Nothing of it is written, but what had waited long enough goes out.
-pub(super) fn refuse(
-    ways: &[Way<'_>],
+/// Refuses a message that no destination accepts now or accepted before (PIP-13). The outcome is lack of room
+/// if any destination would have accepted it with room, because the message may succeed later; otherwise it
+/// is lateness. Nothing of the message is written, but messages with an expired wait are released.
+pub(super) fn refuse_unaccepted(
+    plans: &[Plan<'_>],
     rooms: &[bool],
     now: Timestamp,
     working: &mut Working,
     delta: &mut Delta,
 ) -> Option<Settlement> {
-    let is_taken = |(way, has_room): (&Way<'_>, &bool)| *has_room || way.is_skipped() || way.is_seen();
-    if ways.iter().zip(rooms).any(is_taken) {
+    let is_accepted = |(plan, has_room): (&Plan<'_>, &bool)| *has_room || plan.is_skipped() || plan.is_seen();
+    if plans.iter().zip(rooms).any(is_accepted) {
         return None;
     }
-    if ways.iter().any(Way::wants_room) {
-        return Some(refuse_full(ways, now, working, delta));
+    if plans.iter().any(Plan::wants_room) {
+        return Some(refuse_full(plans, now, working, delta));
     }
-    refuse_late(ways, working, delta)
+    refuse_late(plans, working, delta)
 }
 
-fn refuse_full(ways: &[Way<'_>], now: Timestamp, working: &mut Working, delta: &mut Delta) -> Settlement {
-    let mut refused = Settlement::unordered(None, vec![Outcome::QueueFull; ways.len()]);
-    for (at, place) in ways.iter().enumerate().filter_map(|(at, way)| way.place().map(|it| (at, it))) {
-        let gaps = let_go(place, now, working, delta);
+fn refuse_full(plans: &[Plan<'_>], now: Timestamp, working: &mut Working, delta: &mut Delta) -> Settlement {
+    let mut refused = Settlement::unordered(None, vec![Outcome::QueueFull; plans.len()]);
+    for (at, place) in plans.iter().enumerate().filter_map(|(at, plan)| plan.place().map(|place| (at, place)))
+    {
+        let gaps = end_expired_waits(place, now, working, delta);
         refused.ordered.push(Ordered { destination: at, verdict: None, gaps });
     }
     refused
 }
 
-/// Late at some of its destinations, and at the others nobody can say. They are told the same.
-fn refuse_late(ways: &[Way<'_>], working: &mut Working, delta: &mut Delta) -> Option<Settlement> {
-    let everywhere = ways.iter().all(|way| way.late().is_some());
+/// Refuses a message that is late at some of its destinations and unreadable at the others. All get the same
+/// outcome.
+fn refuse_late(plans: &[Plan<'_>], working: &mut Working, delta: &mut Delta) -> Option<Settlement> {
+    let everywhere = plans.iter().all(|plan| plan.late().is_some());
     let outcome = |(place, judged, reason): (&Place, &Judged, Reason)| {
-        let last = judged.state.as_ref().map_or(place.number, |it| it.last);
+        let last = judged.state.as_ref().map_or(place.number, |state| state.last);
         Outcome::OutOfOrder { reason, numbers: Numbers { number: place.number, last }, everywhere }
     };
-    let first = outcome(ways.iter().find_map(Way::late)?);
+    let first = outcome(plans.iter().find_map(Plan::late)?);
     let mut refused = Settlement::unordered(None, Vec::new());
-    for (at, way) in ways.iter().enumerate() {
-        refused.outcomes.push(way.late().map_or(first, outcome));
-        if let Some((place, judged, _)) = way.late() {
-            refused.ordered.push(note(at, judged));
-            keep(place, judged, working, delta);
+    for (at, plan) in plans.iter().enumerate() {
+        refused.outcomes.push(plan.late().map_or(first, outcome));
+        if let Some((place, judged, _)) = plan.late() {
+            refused.ordered.push(describe(at, judged));
+            write_judgement(place, judged, working, delta);
         }
     }
     Some(refused)
 }
 
-/// What is told of it.
-pub(super) fn note(destination: usize, judged: &Judged) -> Ordered {
+/// The verdict and gaps of a judgement, for metrics and telemetry.
+pub(super) fn describe(destination: usize, judged: &Judged) -> Ordered {
     let own = if let Verdict::Gap { size } = judged.verdict { size } else { 0 };
-    let gaps = released(judged).map(|it| it.gap).chain([own]).filter(|gap| *gap > 0).collect();
+    let gaps = released(judged).map(|message| message.gap).chain([own]).filter(|gap| *gap > 0).collect();
     Ordered { destination, verdict: Some(judged.verdict), gaps }
 }
 
@@ -104,50 +106,64 @@ fn released(judged: &Judged) -> impl Iterator<Item = &Released> {
     judged.before.iter().chain(&judged.after)
 }
 
-/// The entity goes on, and what waited for that does too. What was refused has only let go what waited long enough.
-pub(super) fn keep(place: &Place, judged: &Judged, working: &mut Working, delta: &mut Delta) {
-    let is_as_before = matches!(judged.action, Action::Refuse(_) | Action::Duplicate);
-    if is_as_before && released(judged).next().is_none() {
+/// Writes the new state of the entity, and releases the messages that waited for it. A refused or duplicate
+/// message writes the state only if it released messages with an expired wait.
+pub(super) fn write_judgement(place: &Place, judged: &Judged, working: &mut Working, delta: &mut Delta) {
+    let is_unchanged = matches!(judged.action, Action::Refuse(_) | Action::Duplicate);
+    if is_unchanged && released(judged).next().is_none() {
         return;
     }
     let Some(state) = &judged.state else { return };
-    write(place, state.clone(), working, delta);
-    released(judged).for_each(|it| release(&place.key, it, delta));
+    write_state(place, state.clone(), working, delta);
+    released(judged).for_each(|message| release(&place.key, message, delta));
 }
 
-/// What has waited long enough goes out, though the message that found it has not come: says what was missing.
-pub(super) fn let_go(place: &Place, now: Timestamp, working: &mut Working, delta: &mut Delta) -> Vec<u64> {
-    let known = working.entities.get(&place.key).filter(|it| it.state.is_live(now));
+/// Releases messages with an expired wait, although the message that triggers this is not accepted. Returns
+/// the count of missing numbers for each gap.
+pub(super) fn end_expired_waits(
+    place: &Place,
+    now: Timestamp,
+    working: &mut Working,
+    delta: &mut Delta,
+) -> Vec<u64> {
+    let known = working.entities.get(&place.key).filter(|record| record.state.is_live(now));
     let Some(known) = known else { return Vec::new() };
     let (state, released) = end_waits(known.state.clone(), &place.rules, now);
     if !released.is_empty() {
-        write(place, state, working, delta);
-        released.iter().for_each(|it| release(&place.key, it, delta));
+        write_state(place, state, working, delta);
+        released.iter().for_each(|message| release(&place.key, message, delta));
     }
-    released.iter().map(|it| it.gap).filter(|gap| *gap > 0).collect()
+    released.iter().map(|message| message.gap).filter(|gap| *gap > 0).collect()
 }
 
-fn write(place: &Place, state: EntityState, working: &mut Working, delta: &mut Delta) {
+fn write_state(place: &Place, state: EntityState, working: &mut Working, delta: &mut Delta) {
     let record = EntityRecord { state, rules: place.rules };
     working.entities.insert(place.key.clone(), record.clone());
     delta.entities.insert(place.key.clone(), record);
 }
 
-/// A message has failed for good before anybody got it: where its route parks, later ones queue behind it (ORD-7).
-pub(super) fn park(intake: &Intake, place: &Place, now: Timestamp, working: &mut Working, delta: &mut Delta) {
-    let state = working.entities.get(&place.key).map(|it| it.state.clone());
+/// Parks the entity of a message that failed for good before any consumer received it, if its route parks
+/// (ORD-7).
+pub(super) fn park_entity(
+    intake: &Intake,
+    place: &Place,
+    now: Timestamp,
+    working: &mut Working,
+    delta: &mut Delta,
+) {
+    let state = working.entities.get(&place.key).map(|record| record.state.clone());
     let id = &intake.message.id;
     let (state, after) = EntityState::failed(state, place.number, place.kind, id, &place.rules, now);
     let Some(state) = state.filter(|_| after == AfterFailure::Parks) else { return };
-    write(place, state, working, delta);
+    write_state(place, state, working, delta);
 }
 
-/// A delivery of this very batch is not written as one that waits.
+/// Releases a waiting delivery. One of the same batch is not yet written, so it loses its waiting mark
+/// instead.
 fn release(key: &EntityKey, released: &Released, delta: &mut Delta) {
-    let is_it = |it: &&mut Delivery| {
-        it.lane.as_ref().is_some_and(|lane| lane.waits && lane.number == released.number && lane.key == *key)
-    };
-    match delta.deliveries.iter_mut().find(is_it).and_then(|it| it.lane.as_mut()) {
+    let mut lanes = delta.deliveries.iter_mut().filter_map(|delivery| delivery.lane.as_mut());
+    let lane = lanes.find(|lane| lane.waits && lane.number == released.number && lane.key == *key);
+    match lane {
         Some(lane) => lane.waits = false,
         None => delta.released.push((key.clone(), released.number)),
     }

@@ -1,4 +1,4 @@
-//! What settling comes to: for a message, and for each of its destinations.
+//! The results of settling: for a message, and for each of its destinations.
 
 use super::Ordered;
 use crate::claim::Status;
@@ -7,102 +7,87 @@ use crate::id::Serial;
 use crate::refusal::{Numbers, Reason};
 use crate::time::Timestamp;
 
-/// What became of an intake.
+/// The result for an intake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settlement {
-    /// The number of its message in the log; nothing if no destination took it.
+    /// The number of the message in the log; `None` if no destination accepted it.
     pub message: Option<Serial>,
-    /// What became of it at each destination, in order.
+    /// The outcome at each destination, in order.
     pub outcomes: Vec<Outcome>,
-    /// How it stood at those destinations that order.
+    /// The position at those destinations that order.
     pub ordered: Vec<Ordered>,
 }
 
 impl Settlement {
-    /// Of a message that nobody ordered.
+    /// The result for a message without order.
     pub fn unordered(message: Option<Serial>, outcomes: Vec<Outcome>) -> Self {
         Self { message, outcomes, ordered: Vec::new() }
     }
 }
 
-/// What became of a message at one destination.
+/// The result for a message at one destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// Claimed where the route claims, and waiting in the queue.
-    Queued {
-        /// The delivery's id.
-        delivery: Serial,
-    },
-    /// Claimed, and waiting for those before it in the order of its entity (ORD-3).
-    Held {
-        /// The delivery's id.
-        delivery: Serial,
-    },
-    /// Claimed, and in the queue behind one of its entity that failed for good (ORD-7).
-    Parked {
-        /// The delivery's id.
-        delivery: Serial,
-    },
-    /// Late where late ones are left out: claimed and recorded, and not delivered (ORD-3).
+    /// Claimed if the route claims ids, and in the queue.
+    Queued { delivery: Serial },
+    /// Claimed, and waiting for a gap to fill (ORD-3).
+    Held { delivery: Serial },
+    /// Claimed, and parked behind a message of its entity that failed for good (ORD-7).
+    Parked { delivery: Serial },
+    /// Late on a route that skips late messages: claimed and recorded, and not delivered (ORD-3).
     Skipped,
-    /// Late where late ones are refused (ORD-3, ORD-4).
+    /// Late on a route that refuses late messages (ORD-3, ORD-4).
     OutOfOrder {
-        /// The refusal's word.
         reason: Reason,
-        /// How it stands.
         numbers: Numbers,
-        /// Whether it is late wherever it goes: it can never be taken then. Where some cannot read its number, they may once
-        /// their route reads it right.
+        /// Whether it is late at all destinations, and so can never be accepted. A destination that cannot
+        /// read its number may accept it after its route is corrected.
         everywhere: bool,
     },
-    /// Seen before: nothing was dispatched.
+    /// Seen before; nothing was dispatched.
     Duplicate {
-        /// When the winner was seen.
+        /// The time of the first message with this id.
         first_seen_at: Timestamp,
     },
-    /// Seen before, and what becomes of it is reported back (CLM-5 to CLM-7): nothing was dispatched.
+    /// Seen before on a tracked route (CLM-5 to CLM-7); nothing was dispatched.
     Seen {
-        /// The delivery that carries the work.
+        /// The delivery with the work.
         delivery: Serial,
-        /// Whether its number was given in this very batch.
+        /// Whether the number of the delivery was assigned in this batch.
         is_new: bool,
-        /// Where it stands, as far as was reported.
+        /// The status of the claim.
         status: Status,
-        /// When the winner was seen.
+        /// The time of the first message with this id.
         first_seen_at: Timestamp,
-        /// Until when the claim holds.
+        /// The expiry of the claim.
         kept_until: Timestamp,
     },
-    /// The id was taken by another service of the tenant (CLM-1).
+    /// Another service of the tenant has used the id (CLM-1).
     Taken,
-    /// The id means something else already (CLM-8): nothing was dispatched, and both are on record.
+    /// The id was used with different content (CLM-8); nothing was dispatched, and both contents are
+    /// recorded.
     Conflict {
-        /// The conflict's id.
         conflict: Serial,
-        /// Whether its number was given in this very batch.
+        /// Whether the number of the conflict was assigned in this batch.
         is_new: bool,
     },
-    /// A dead letter from the start: its queue holds as much as it may, and others took the event (PIP-13).
-    Buried {
-        /// The delivery's id.
-        delivery: Serial,
-        /// Why.
-        reason: DeadReason,
-    },
-    /// The queue holds as much as it may.
+    /// A dead letter at once: the queue is full, and other destinations accepted the event (PIP-13).
+    Buried { delivery: Serial, reason: DeadReason },
+    /// The queue is full.
     QueueFull,
-    /// The record of the id is damaged: whether it was seen cannot be known.
+    /// The record of the id is damaged, so the gateway cannot know whether it was seen.
     Unreadable,
-    /// The engine cannot hold a value of the message.
+    /// The storage engine cannot hold a value of the message.
     Unfit,
-    /// It waited so long that the claim of an earlier copy may have ended meanwhile (CLM-20).
+    /// It waited so long that the claim of an earlier copy may have expired (CLM-20).
     TooLate,
-    /// What permitted it is too old, or not what the store says now: it must be permitted anew (REG-15).
+    /// Its permission is too old, or the store's registry has changed. The message must be permitted again
+    /// (REG-15).
     Outdated,
 }
 
 impl Outcome {
-    /// Whether nothing of the message is taken because of it, at any of its destinations.
+    /// Whether this outcome at one destination refuses the message at all of them.
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Queued { .. }

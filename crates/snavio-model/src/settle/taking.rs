@@ -1,4 +1,5 @@
-//! How a message is taken at each of its destinations: claimed where the route claims, and queued, left out or buried.
+//! Accepts a message at each of its destinations: claims the id if the route claims, and queues, skips or
+//! buries it.
 
 use std::time::Duration;
 
@@ -10,54 +11,55 @@ use crate::ordering::{Action, Judged, Lane, Place, Placed, Verdict};
 use crate::refusal::Reason;
 use crate::time::Timestamp;
 
-/// What is to be done with a message at one destination, before it is known whether there is room.
-pub(super) enum Way<'a> {
-    /// It is known there, or refused everywhere.
-    Ends(Outcome),
-    /// It is new, and nobody orders it.
+/// The plan for a message at one destination, made before the room in the queue is known.
+pub(super) enum Plan<'a> {
+    /// The outcome is certain: the destination has seen the message, or the message is refused everywhere.
+    Decided(Outcome),
+    /// New and without order.
     New,
-    /// It is new, and this is how it stands in its entity.
+    /// New, with its position in the entity and the judgement.
     Ordered(&'a Place, Box<Judged>),
-    /// It is new, and its place there cannot be read.
+    /// New, with an unreadable position.
     Unreadable,
 }
 
-/// Finds the way of a message at one of its destinations.
-pub(super) fn way<'a>(
+/// Plans a message at one of its destinations.
+pub(super) fn plan_destination<'a>(
     working: &Working,
     intake: &'a Intake,
     at: usize,
     now: Timestamp,
     delta: &Delta,
-) -> Way<'a> {
-    // The very same message, captured and sent again, comes to nobody twice, whatever it is to the others.
+) -> Plan<'a> {
+    // A captured copy of a message is a duplicate at each destination that accepted it, independently of the
+    // others.
     if intake.known.get(at) == Some(&true) {
-        return Way::Ends(Outcome::Duplicate { first_seen_at: intake.message.received_at });
+        return Plan::Decided(Outcome::Duplicate { first_seen_at: intake.message.received_at });
     }
     if let Some(seen) = check_claim(working, intake, &intake.destinations[at], now, delta) {
-        return Way::Ends(seen);
+        return Plan::Decided(seen);
     }
     let place = match intake.places.get(at) {
-        None | Some(Placed::Unordered | Placed::Unmarked) => return Way::New,
-        Some(Placed::Unreadable) => return Way::Unreadable,
+        None | Some(Placed::Unordered | Placed::Unmarked) => return Plan::New,
+        Some(Placed::Unreadable) => return Plan::Unreadable,
         Some(Placed::At(place)) => place,
     };
-    match ordering::stand(working, intake, place, &intake.destinations[at].destination, now) {
-        Ok(judged) => Way::Ordered(place, Box::new(judged)),
-        Err(outcome) => Way::Ends(outcome),
+    match ordering::judge_order(working, intake, place, &intake.destinations[at].destination, now) {
+        Ok(judged) => Plan::Ordered(place, Box::new(judged)),
+        Err(outcome) => Plan::Decided(outcome),
     }
 }
 
-impl Way<'_> {
-    /// What refuses the message at all of its destinations.
+impl Plan<'_> {
+    /// The outcome that refuses the message at all of its destinations.
     pub(super) fn refusal(&self) -> Option<Outcome> {
         match self {
-            Self::Ends(outcome) => Some(*outcome).filter(Outcome::is_refusal),
+            Self::Decided(outcome) => Some(*outcome).filter(Outcome::is_refusal),
             Self::New | Self::Ordered(..) | Self::Unreadable => None,
         }
     }
 
-    /// Where it stands, if it is late there and late ones are refused.
+    /// Position, judgement and reason, if the message is late on a route that refuses late messages.
     pub(super) fn late(&self) -> Option<(&Place, &Judged, Reason)> {
         match self {
             Self::Ordered(place, judged) => match judged.action {
@@ -68,25 +70,25 @@ impl Way<'_> {
         }
     }
 
-    /// Where it stands, if it is ordered there.
+    /// The position, if the destination orders.
     pub(super) fn place(&self) -> Option<&Place> {
         match self {
             Self::Ordered(place, _) => Some(place),
-            Self::Ends(_) | Self::New | Self::Unreadable => None,
+            Self::Decided(_) | Self::New | Self::Unreadable => None,
         }
     }
 
     fn action(&self) -> Option<Action> {
         match self {
-            Self::Ends(_) | Self::Unreadable => None,
+            Self::Decided(_) | Self::Unreadable => None,
             Self::New => Some(Action::Deliver),
             Self::Ordered(_, judged) => Some(judged.action),
         }
     }
 
-    /// Whether it was taken there before.
+    /// Whether the destination accepted the message before.
     pub(super) fn is_seen(&self) -> bool {
-        let is_known = matches!(self, Self::Ends(outcome) if !outcome.is_refusal());
+        let is_known = matches!(self, Self::Decided(outcome) if !outcome.is_refusal());
         is_known || self.action() == Some(Action::Duplicate)
     }
 
@@ -98,54 +100,56 @@ impl Way<'_> {
         self.action() == Some(Action::Skip)
     }
 
-    /// Whether the message is recorded because of it.
+    /// Whether this plan makes the gateway record the message.
     pub(super) fn is_new(&self) -> bool {
         matches!(self, Self::Unreadable) || !matches!(self.action(), None | Some(Action::Duplicate))
     }
 }
 
-/// A message on its way through its destinations.
-pub(super) struct Taking<'a> {
+/// The acceptance of one message at its destinations.
+pub(super) struct Acceptance<'a> {
     pub(super) intake: &'a Intake,
-    /// Its number, if any of them takes it.
+    /// The number of the message, if any destination accepts it.
     pub(super) message: Option<Serial>,
-    /// For how long the longest of those that take it compares.
-    pub(super) meant_for: Option<Duration>,
+    /// The longest retention of the id record among the accepting destinations.
+    pub(super) compared_for: Option<Duration>,
     pub(super) now: Timestamp,
-    /// How it stood at those that order.
+    /// The position at the destinations that order.
     pub(super) ordered: Vec<Ordered>,
 }
 
-/// How a destination takes a message.
-enum Taken {
+/// The way in which a destination accepts a message.
+enum Disposition {
     Queued(Option<Box<Lane>>),
     Buried(DeadReason, Option<Box<Lane>>),
     Skipped,
 }
 
-impl Taking<'_> {
-    /// Goes the way of one destination.
-    pub(super) fn go(
+impl Acceptance<'_> {
+    /// Executes the plan of one destination.
+    pub(super) fn execute(
         &mut self,
         at: usize,
-        way: Way<'_>,
+        plan: Plan<'_>,
         has_room: bool,
         working: &mut Working,
         delta: &mut Delta,
     ) -> Outcome {
-        match way {
-            Way::Ends(outcome) => outcome,
-            Way::New if has_room => self.take(at, Taken::Queued(None), working, delta),
-            Way::New => self.take(at, Taken::Buried(DeadReason::QueueFull, None), working, delta),
-            // Nor is its producer to blame for where each destination looks for its number.
-            Way::Unreadable => {
-                self.take(at, Taken::Buried(DeadReason::OrderUnreadable, None), working, delta)
+        match plan {
+            Plan::Decided(outcome) => outcome,
+            Plan::New if has_room => self.accept(at, Disposition::Queued(None), working, delta),
+            Plan::New => self.accept(at, Disposition::Buried(DeadReason::QueueFull, None), working, delta),
+            // The producer is not to blame for the pointer by which a destination looks for the number.
+            Plan::Unreadable => {
+                self.accept(at, Disposition::Buried(DeadReason::OrderUnreadable, None), working, delta)
             }
-            Way::Ordered(place, judged) => self.go_in_order(at, place, &judged, has_room, working, delta),
+            Plan::Ordered(place, judged) => {
+                self.execute_ordered(at, place, &judged, has_room, working, delta)
+            }
         }
     }
 
-    fn go_in_order(
+    fn execute_ordered(
         &mut self,
         at: usize,
         place: &Place,
@@ -155,40 +159,40 @@ impl Taking<'_> {
         delta: &mut Delta,
     ) -> Outcome {
         let waits = judged.action == Action::Hold;
-        let is_behind = judged.state.as_ref().is_some_and(|it| it.holds_back(place.number));
+        let is_behind = judged.state.as_ref().is_some_and(|state| state.holds_back(place.number));
         let lane = |waits| if judged.verdict == Verdict::Unordered { None } else { place.lane(waits) };
-        let taken = match judged.action {
-            // Its claim has ended, and its entity remembers it.
+        let disposition = match judged.action {
+            // Its claim has expired, but its entity still remembers it.
             Action::Duplicate => {
-                ordering::keep(place, judged, working, delta);
-                self.ordered.push(ordering::note(at, judged));
+                ordering::write_judgement(place, judged, working, delta);
+                self.ordered.push(ordering::describe(at, judged));
                 return Outcome::Duplicate { first_seen_at: self.now };
             }
-            Action::Deliver | Action::Hold if has_room => Taken::Queued(lane(waits)),
-            // It has not come, as far as its entity is concerned, and has failed for good.
+            Action::Deliver | Action::Hold if has_room => Disposition::Queued(lane(waits)),
+            // Without room the message does not advance its entity, and it has failed for good.
             Action::Deliver | Action::Hold => {
                 let lane = lane(false);
-                let gaps = ordering::let_go(place, self.now, working, delta);
+                let gaps = ordering::end_expired_waits(place, self.now, working, delta);
                 let verdict = Some(judged.verdict).filter(Verdict::is_violation);
                 self.ordered.push(Ordered { destination: at, verdict, gaps });
                 if lane.is_some() {
-                    ordering::park(self.intake, place, self.now, working, delta);
+                    ordering::park_entity(self.intake, place, self.now, working, delta);
                 }
-                return self.take(at, Taken::Buried(DeadReason::QueueFull, lane), working, delta);
+                return self.accept(at, Disposition::Buried(DeadReason::QueueFull, lane), working, delta);
             }
-            Action::Skip => Taken::Skipped,
-            // Its producer is not to blame for how each destination counts: it is refused at this one only. Nothing queues
-            // behind it, now or once it is put back, and what is parked at its number is parked behind another (ORD-7):
-            // later ones have passed it already.
+            Action::Skip => Disposition::Skipped,
+            // The producer is not to blame for the count of each destination, so only this one refuses. The
+            // dead letter parks nothing, now or after a redrive, because later messages have already passed
+            // it. If its number is parked, another message with that number is the cause (ORD-7).
             Action::Refuse(_) => {
-                let lane = lane(false).map(|it| Box::new(Lane { parks: None, ..*it }));
-                Taken::Buried(DeadReason::OutOfOrder, lane)
+                let lane = lane(false).map(|lane| Box::new(Lane { parks: None, ..*lane }));
+                Disposition::Buried(DeadReason::OutOfOrder, lane)
             }
         };
-        let is_parked = is_behind && matches!(taken, Taken::Queued(Some(_)));
-        let outcome = self.take(at, taken, working, delta);
-        ordering::keep(place, judged, working, delta);
-        self.ordered.push(ordering::note(at, judged));
+        let is_parked = is_behind && matches!(disposition, Disposition::Queued(Some(_)));
+        let outcome = self.accept(at, disposition, working, delta);
+        ordering::write_judgement(place, judged, working, delta);
+        self.ordered.push(ordering::describe(at, judged));
         match outcome {
             Outcome::Queued { delivery } if waits => Outcome::Held { delivery },
             Outcome::Queued { delivery } if is_parked => Outcome::Parked { delivery },
@@ -196,45 +200,52 @@ impl Taking<'_> {
         }
     }
 
-    /// Where the queue has no room it is a dead letter at once: the producer of an event knows nothing of who is
-    /// subscribed, and the others have it (PIP-13).
-    fn take(&mut self, at: usize, taken: Taken, working: &mut Working, delta: &mut Delta) -> Outcome {
+    /// Accepts the message at one destination. A full queue makes it a dead letter at once: the producer of
+    /// an event does not know the subscribers, and other destinations have accepted the event (PIP-13).
+    fn accept(
+        &mut self,
+        at: usize,
+        disposition: Disposition,
+        working: &mut Working,
+        delta: &mut Delta,
+    ) -> Outcome {
         let route = &self.intake.destinations[at];
         let Some(message) = self.message else { return Outcome::Unreadable };
-        let number = if matches!(taken, Taken::Skipped) { message } else { working.number() };
-        self.claim(at, message, number, &taken, working, delta);
+        let number =
+            if matches!(disposition, Disposition::Skipped) { message } else { working.next_number() };
+        self.claim(at, message, number, &disposition, working, delta);
         let delivery = |lane| Delivery { lane, ..Delivery::new(number, message, route, self.now) };
-        match taken {
-            Taken::Skipped => Outcome::Skipped,
-            Taken::Queued(lane) => {
+        match disposition {
+            Disposition::Skipped => Outcome::Skipped,
+            Disposition::Queued(lane) => {
                 delta.deliveries.push(delivery(lane));
                 Outcome::Queued { delivery: number }
             }
-            Taken::Buried(reason, lane) => {
+            Disposition::Buried(reason, lane) => {
                 delta.letters.push(DeadLetter::new(delivery(lane), reason, self.now));
                 Outcome::Buried { delivery: number, reason }
             }
         }
     }
 
-    /// Claims the id at a destination, where its route claims.
+    /// Claims the id at a destination, if its route claims.
     fn claim(
         &mut self,
         at: usize,
         message: Serial,
         number: Serial,
-        taken: &Taken,
+        disposition: &Disposition,
         working: &mut Working,
         delta: &mut Delta,
     ) {
         let (route, now) = (&self.intake.destinations[at], self.now);
-        self.meant_for = self.meant_for.max(route.route.claim.compares());
+        self.compared_for = self.compared_for.max(route.route.claim.compares());
         let Some(keep) = route.route.claim.keep() else { return };
-        // What was applied is a duplicate and never late, for as long as its entity is remembered (ORD-4).
+        // An applied message is a duplicate and never late, as long as its entity's state is kept (ORD-4).
         let place = self.intake.places.get(at).and_then(Placed::place);
-        let keep = place.map_or(keep, |it| keep.max(it.rules.ttl));
-        // What is left out is complete: nobody will report on it.
-        let is_tracked = route.route.processing.is_tracked() && !matches!(taken, Taken::Skipped);
+        let keep = place.map_or(keep, |place| keep.max(place.rules.ttl));
+        // A skipped message is complete, because no report will follow.
+        let is_tracked = route.route.processing.is_tracked() && !matches!(disposition, Disposition::Skipped);
         let mut claim = Claim {
             source: self.intake.message.source.clone(),
             message,
@@ -243,7 +254,7 @@ impl Taking<'_> {
             hot_until: route.route.claim.hot().map(|hot| now.plus(hot)),
             progress: is_tracked.then(|| Box::new(Progress::new(number))),
         };
-        if let Taken::Buried(reason, _) = taken {
+        if let Disposition::Buried(reason, _) = disposition {
             claim.buried(*reason, 0, now);
         }
         let key = claim_key(&self.intake.message, route);

@@ -81,7 +81,7 @@ pub(super) fn intake(source: &str, id: u8, destinations: &[Arc<BoundRoute>]) -> 
     Intake { message, path: Path::Slow, destinations: destinations.to_vec(), places, known, good_until }
 }
 
-/// A backend in memory: it loads, lets judge decide, and keeps what is left to be written.
+/// A backend in memory: it loads, judges, and keeps the writes.
 struct Backend {
     claims: HashMap<ClaimKey, Claim>,
     queued: HashMap<QueueKey, usize>,
@@ -113,12 +113,12 @@ impl Backend {
         }
     }
 
-    /// Settles what was received this very moment.
+    /// Settles messages that were received just now.
     fn settle(&mut self, batch: &[Intake], now: Timestamp) -> Vec<Settlement> {
         self.settle_after(Duration::ZERO, batch, now)
     }
 
-    /// Settles what has waited for so long.
+    /// Settles messages that have waited for this long.
     fn settle_after(&mut self, waited: Duration, batch: &[Intake], now: Timestamp) -> Vec<Settlement> {
         let mut batch = batch.to_vec();
         batch.iter_mut().for_each(|intake| intake.message.received_at = now.minus(waited));
@@ -138,12 +138,13 @@ impl Backend {
             }
         }
         for key in disputed(&batch, &working.originals) {
-            let of_id = |it: &&Conflict| it.event_id == key.id && it.tenant == key.tenant;
-            let recorded = |it: &Conflict| {
-                let (conflict, place, dispute) = (it.id, it.place, Some(it.dispute()));
+            let of_id =
+                self.conflicts.iter().filter(|other| other.event_id == key.id && other.tenant == key.tenant);
+            let recorded = of_id.map(|other| {
+                let (conflict, place, dispute) = (other.id, other.place, Some(other.dispute()));
                 Recorded { conflict, place, dispute, new: None }
-            };
-            let recorded = self.conflicts.iter().filter(of_id).map(recorded).collect();
+            });
+            let recorded = recorded.collect();
             working.conflicts.insert(key, recorded);
         }
         let mut delta = Delta::default();
@@ -161,7 +162,7 @@ impl Backend {
             self.letters.push(letter);
         }
         for repeat in delta.repeats {
-            self.conflicts.iter_mut().find(|it| it.id == repeat).unwrap().count += 1;
+            self.conflicts.iter_mut().find(|conflict| conflict.id == repeat).unwrap().count += 1;
         }
         self.letters.extend(delta.letters);
         self.messages.extend(delta.messages.iter().map(|(number, _)| *number));
@@ -172,10 +173,10 @@ impl Backend {
         judged
     }
 
-    /// The outcomes in words, one batch at a time.
+    /// Settles a batch, and returns the outcomes as words.
     fn outcomes(&mut self, batch: &[Intake], now: Timestamp) -> Vec<Vec<&'static str>> {
-        let words = |settlement: Settlement| settlement.outcomes.iter().map(word).collect();
-        self.settle(batch, now).into_iter().map(words).collect()
+        let settled = self.settle(batch, now).into_iter();
+        settled.map(|settlement| settlement.outcomes.iter().map(word).collect()).collect()
     }
 }
 
@@ -201,7 +202,7 @@ fn word(outcome: &Outcome) -> &'static str {
 
 /// REG-15
 #[test]
-fn what_permitted_a_message_must_not_be_out_of_date_when_it_is_written() {
+fn permission_must_be_current_at_the_commit() {
     let always = Arc::new(BoundRoute::new(Route { acl: Acl::Always, ..pay().route.clone() }));
     let judged = |route: &Arc<BoundRoute>, now, registry_version| {
         let intake = Intake { good_until: at(5), ..intake("acme/billing", 1, std::slice::from_ref(route)) };
@@ -225,7 +226,7 @@ fn what_permitted_a_message_must_not_be_out_of_date_when_it_is_written() {
 
 /// CLM-4
 #[test]
-fn within_one_batch_the_first_of_an_id_wins_and_the_rest_follow_it() {
+fn first_of_an_id_in_a_batch_wins() {
     let mut backend = Backend::new();
     let batch = [1, 2, 1, 1, 2].map(|id| intake("acme/billing", id, &[pay()]));
     let outcomes = backend.outcomes(&batch, at(0)).concat();
@@ -235,7 +236,7 @@ fn within_one_batch_the_first_of_an_id_wins_and_the_rest_follow_it() {
 
 /// CLM-4
 #[test]
-fn a_duplicate_is_told_when_the_winner_was_seen_and_leaves_nothing_to_write() {
+fn duplicate_returns_first_seen_time_and_writes_nothing() {
     let mut backend = Backend::new();
     backend.settle(&[intake("acme/billing", 1, &[pay()])], at(7));
     let before = backend.last;
@@ -246,7 +247,7 @@ fn a_duplicate_is_told_when_the_winner_was_seen_and_leaves_nothing_to_write() {
 
 /// CLM-19
 #[test]
-fn a_claim_ends_by_time_whether_or_not_its_row_is_still_there() {
+fn claim_ends_by_time_even_if_its_row_remains() {
     let keep = i64::from(KEEP_SECONDS);
     let mut backend = Backend::new();
     for (now, outcome) in [(0, "queued"), (keep - 1, "duplicate"), (keep, "queued"), (keep + 1, "duplicate")]
@@ -259,7 +260,7 @@ fn a_claim_ends_by_time_whether_or_not_its_row_is_still_there() {
 
 /// CLM-3
 #[test]
-fn a_route_without_claims_takes_every_repeat_and_claims_nothing() {
+fn route_without_claims_accepts_every_repeat() {
     let mut backend = Backend::new();
     let batch = [1, 1, 1].map(|id| intake("acme/billing", id, &[notify()]));
     assert_eq!(backend.outcomes(&batch, at(0)).concat(), ["queued"; 3]);
@@ -269,51 +270,52 @@ fn a_route_without_claims_takes_every_repeat_and_claims_nothing() {
 
 /// CLM-1
 #[test]
-fn the_claim_is_the_tenants_and_says_which_service_made_it() {
+fn claim_belongs_to_tenant_and_names_its_service() {
     let mut backend = Backend::new();
     let batch = ["acme/billing", "acme/shop", "zeta/billing", "acme/billing", "zeta/billing"]
         .map(|source| intake(source, 1, &[pay()]));
     let outcomes = backend.outcomes(&batch, at(0)).concat();
     assert_eq!(outcomes, ["queued", "taken", "queued", "duplicate", "duplicate"]);
     let late = backend.outcomes(&[intake("acme/shop", 1, &[pay()])], at(i64::from(KEEP_SECONDS)));
-    assert_eq!(late.concat(), ["queued"], "what has ended is free for anybody of the tenant");
+    assert_eq!(late.concat(), ["queued"], "any service of the tenant can use an id after its claim expires");
 }
 
 /// CLM-1, PIP-13
 #[test]
-fn each_destination_has_its_own_claim_and_delivery_of_one_message() {
+fn each_destination_has_its_own_claim_and_delivery() {
     let mut backend = Backend::new();
     backend.settle(&[intake("acme/billing", 1, &[pay()])], at(0));
     let outcomes = backend.outcomes(&[intake("acme/billing", 1, &[pay(), refund(), notify()])], at(1));
     assert_eq!(outcomes, [["duplicate", "queued", "queued"]]);
     assert_eq!(backend.messages.len(), 2, "written once for all of its destinations");
     let of_second: Vec<_> =
-        backend.deliveries[1..].iter().map(|it| (it.message, it.queue.as_str())).collect();
+        backend.deliveries[1..].iter().map(|delivery| (delivery.message, delivery.queue.as_str())).collect();
     let number = backend.messages[1];
     assert_eq!(of_second, [(number, "acme/refund"), (number, "acme/notify")]);
 }
 
 /// PIP-4
 #[test]
-fn a_full_queue_leaves_no_claim_and_no_message() {
+fn full_queue_leaves_no_claim_and_no_message() {
     let mut backend = Backend::of_depth(1);
     let batch = [1, 2].map(|id| intake("acme/billing", id, &[pay()]));
     assert_eq!(backend.outcomes(&batch, at(0)).concat(), ["queued", "full"]);
     assert_eq!((backend.claims.len(), backend.messages.len()), (1, 1));
     backend.queued.clear();
-    assert_eq!(backend.outcomes(&batch, at(1)).concat(), ["duplicate", "queued"], "judged afresh");
+    assert_eq!(backend.outcomes(&batch, at(1)).concat(), ["duplicate", "queued"], "judged again");
 }
 
-/// PIP-13: what others took, a full queue gets as a dead letter; only where nobody new can take it is it refused.
+/// PIP-13: if other destinations accepted the event, a full queue makes a dead letter. The event is refused
+/// only if no destination newly accepts it.
 #[test]
-fn one_full_queue_among_several_gets_a_dead_letter() {
+fn full_queue_among_several_gets_a_dead_letter() {
     let mut backend = Backend::of_depth(1);
     backend.settle(&[intake("acme/billing", 1, &[pay()])], at(0));
     let event = intake("acme/billing", 2, &[pay(), refund()]);
     assert_eq!(backend.outcomes(std::slice::from_ref(&event), at(0)), [["buried", "queued"]]);
     let letter = &backend.letters[0];
     assert_eq!((letter.reason, letter.delivery.queue.as_str()), (DeadReason::QueueFull, "acme/pay"));
-    assert_eq!(letter.delivery.message, backend.messages[1], "its message is there");
+    assert_eq!(letter.delivery.message, backend.messages[1], "its message is stored");
     assert_eq!(backend.outcomes(&[event], at(1)), [["duplicate", "duplicate"]]);
     let nobody = intake("acme/billing", 3, &[pay(), refund()]);
     assert_eq!(backend.outcomes(&[nobody], at(1)), [["full", "full"]]);
@@ -322,9 +324,9 @@ fn one_full_queue_among_several_gets_a_dead_letter() {
     assert_eq!((backend.messages.len(), backend.letters.len()), (3, 2));
 }
 
-/// PIP-13, CLM-6: work that never got into its queue failed for good, until somebody puts it back.
+/// PIP-13, CLM-6: work that a full queue did not accept has failed for good, until a redrive.
 #[test]
-fn work_that_a_full_queue_did_not_take_has_failed() {
+fn work_refused_by_a_full_queue_has_failed() {
     let mut backend = Backend::of_depth(1);
     let tracked = {
         let mut route = pay().route.clone();
@@ -342,9 +344,9 @@ fn work_that_a_full_queue_did_not_take_has_failed() {
     );
 }
 
-/// PIP-13: it is taken as a whole, or not at all.
+/// PIP-13: either all destinations accept the message, or none does.
 #[test]
-fn an_event_that_one_destination_cannot_judge_is_taken_by_none() {
+fn event_unreadable_at_one_destination_is_refused() {
     let mut working = Working::after(Serial(0));
     let event = intake("acme/billing", 1, &[pay(), refund()]);
     working.unreadable.extend(keys(&event).take(1));
@@ -356,7 +358,7 @@ fn an_event_that_one_destination_cannot_judge_is_taken_by_none() {
 
 /// QUA-1
 #[test]
-fn a_claim_that_cannot_be_read_refuses_its_own_id_only() {
+fn damaged_claim_refuses_its_own_id_only() {
     let mut working = Working::after(Serial(0));
     let (damaged, whole) = (intake("acme/billing", 1, &[pay()]), intake("acme/billing", 2, &[pay()]));
     working.unreadable.extend(keys(&damaged));
@@ -372,7 +374,7 @@ fn a_claim_that_cannot_be_read_refuses_its_own_id_only() {
 
 /// CLM-20
 #[test]
-fn what_waited_past_the_slack_of_its_claim_is_refused_and_leaves_nothing() {
+fn message_waiting_past_the_slack_is_refused() {
     let slack = bounds::CLAIM_KEEP_SLACK;
     let moment = Duration::from_millis(1);
     for (waited, destination, outcome) in [
@@ -392,14 +394,15 @@ fn what_waited_past_the_slack_of_its_claim_is_refused_and_leaves_nothing() {
     let mut backend = Backend::new();
     backend.settle(&[intake("acme/billing", 1, &[pay()])], at(0));
     let late = backend.settle_after(slack, &[intake("acme/billing", 1, &[pay()])], at(60));
-    assert_eq!(late[0].outcomes, [Outcome::Duplicate { first_seen_at: at(0) }], "what is known is told");
+    assert_eq!(late[0].outcomes, [Outcome::Duplicate { first_seen_at: at(0) }], "its claim still exists");
     let both = backend.settle_after(slack, &[intake("acme/billing", 2, &[pay(), notify()])], at(60));
-    assert_eq!(both[0].outcomes, [Outcome::TooLate; 2], "it is taken as a whole, or not at all");
+    assert_eq!(both[0].outcomes, [Outcome::TooLate; 2], "all destinations accept it, or none does");
 }
 
-/// CLM-20: the first of a message comes as early as it may and its copy as late, and both wait as long as they may.
+/// CLM-20: the first message comes as early as possible and its copy as late as possible, and both wait as
+/// long as possible.
 #[test]
-fn a_claim_of_the_shortest_time_outlasts_every_copy() {
+fn shortest_claim_outlasts_every_copy() {
     let window = Duration::from_secs(60);
     let keep = 2 * window + bounds::CLAIM_KEEP_SLACK;
     let keep_seconds = u32::try_from(keep.as_secs()).unwrap();
@@ -415,7 +418,7 @@ fn a_claim_of_the_shortest_time_outlasts_every_copy() {
     }
 }
 
-/// One message of a made-up history.
+/// One message of a generated history.
 #[derive(Debug, Clone)]
 struct Sent {
     source: &'static str,
@@ -441,48 +444,68 @@ fn post() -> Arc<BoundRoute> {
     route("post", ClaimPolicy::ledger())
 }
 
-/// A message that says something.
+/// The intake with content number `what`.
 fn saying(what: u8, intake: Intake) -> Intake {
     let message = Message { domain_hash: DomainHash([what; 32]), ..intake.message };
     Intake { message, ..intake }
 }
 
+fn post_saying(what: u8, id: u8) -> Intake {
+    saying(what, intake("acme/billing", id, &[post()]))
+}
+
+fn saying_to(what: u8, routes: &[&Arc<BoundRoute>]) -> Intake {
+    let routes: Vec<_> = routes.iter().map(|route| Arc::clone(route)).collect();
+    saying(what, intake("acme/billing", 1, &routes))
+}
+
+fn at_years(years: f64) -> Timestamp {
+    at((years * 365.25 * 86_400.0) as i64)
+}
+
 /// CLM-5, CLM-8, CLM-1
 #[test]
-fn one_id_never_means_two_things_where_contents_are_compared() {
+fn compared_id_never_has_two_contents() {
     let mut backend = Backend::new();
-    let sent = |what, id| saying(what, intake("acme/billing", id, &[post()]));
     // In one batch, and in later ones.
-    let batch = [sent(1, 1), sent(2, 1), sent(1, 1), sent(2, 1), sent(3, 1), sent(1, 2)];
+    let batch = [
+        post_saying(1, 1),
+        post_saying(2, 1),
+        post_saying(1, 1),
+        post_saying(2, 1),
+        post_saying(3, 1),
+        post_saying(1, 2),
+    ];
     let words = backend.outcomes(&batch, at(0));
     assert_eq!(words.concat(), ["queued", "conflict", "duplicate", "conflict", "conflict", "queued"]);
-    let later = [sent(2, 1), sent(4, 1), sent(1, 1)];
+    let later = [post_saying(2, 1), post_saying(4, 1), post_saying(1, 1)];
     assert_eq!(backend.outcomes(&later, at(9)).concat(), ["conflict", "conflict", "duplicate"]);
-    let told: Vec<_> = backend.conflicts.iter().map(|it| (it.hash.0[0], it.place, it.count)).collect();
-    assert_eq!(told, [(2, 1, 3), (3, 2, 1), (4, 3, 1)], "a record for each content, counted");
+    let records: Vec<_> = backend
+        .conflicts
+        .iter()
+        .map(|conflict| (conflict.hash.0[0], conflict.place, conflict.count))
+        .collect();
+    assert_eq!(records, [(2, 1, 3), (3, 2, 1), (4, 3, 1)], "one counted record for each content");
     let first = backend.deliveries[0].message;
     for (conflict, letter) in backend.conflicts.iter().zip(&backend.letters) {
         assert_eq!(
             (conflict.original, conflict.original_hash.0[0]),
             (first, 1),
-            "the first is never altered"
+            "the original never changes"
         );
         assert_eq!((letter.reason, letter.delivery.message), (DeadReason::Conflict, conflict.id));
         assert_eq!(letter.delivery.id, conflict.dead_letter);
-        assert!(backend.messages.contains(&conflict.id), "what it says is kept");
+        assert!(backend.messages.contains(&conflict.id), "the conflicting message is stored");
     }
-    assert_eq!(backend.deliveries.len(), 2, "nothing of it is dispatched");
-    // Another service of the tenant has no business with the id; another tenant has ids of its own.
+    assert_eq!(backend.deliveries.len(), 2, "no conflicting message is dispatched");
+    // Another service of the tenant cannot use the id; another tenant has its own ids.
     let others = [saying(1, intake("acme/shop", 1, &[post()])), saying(9, intake("zeta/shop", 1, &[post()]))];
     assert_eq!(backend.outcomes(&others, at(9)).concat(), ["taken", "queued"]);
-    // Another destination of the same id says the same, or is a conflict.
+    // Another destination with the same id must get the same content.
     let elsewhere = route("book", ClaimPolicy::Event { keep_seconds: 86_400, answers: false });
-    let other = |what| saying(what, intake("acme/billing", 1, &[Arc::clone(&elsewhere)]));
-    assert_eq!(
-        backend.outcomes(&[other(7), other(1), other(1)], at(9)).concat(),
-        ["conflict", "queued", "duplicate"]
-    );
-    // Policies that do not compare neither make conflicts nor meet them.
+    let other = [7, 1, 1].map(|what| saying_to(what, &[&elsewhere]));
+    assert_eq!(backend.outcomes(&other, at(9)).concat(), ["conflict", "queued", "duplicate"]);
+    // Policies that do not compare content cause no conflicts and detect none.
     assert_eq!(
         backend.outcomes(&[saying(8, intake("acme/billing", 1, &[pay()]))], at(9)).concat(),
         ["queued"]
@@ -491,23 +514,19 @@ fn one_id_never_means_two_things_where_contents_are_compared() {
 
 /// CLM-15, CLM-19
 #[test]
-fn an_id_of_the_ledger_is_known_for_seven_years() {
+fn ledger_id_is_known_for_seven_years() {
     let mut backend = Backend::new();
-    let sent = |what| saying(what, intake("acme/billing", 1, &[post()]));
-    let years = |years: f64| at((years * 365.25 * 86_400.0) as i64);
-    assert_eq!(backend.outcomes(&[sent(1)], at(0)).concat(), ["queued"]);
-    assert_eq!(backend.outcomes(&[sent(1), sent(2)], years(6.9)).concat(), ["duplicate", "conflict"]);
-    assert_eq!(
-        backend.outcomes(&[sent(2)], years(7.1)).concat(),
-        ["queued"],
-        "it means something else from now on"
-    );
-    assert_eq!(backend.outcomes(&[sent(1)], years(7.2)).concat(), ["conflict"]);
+    let [one, two] = [1, 2].map(|what| post_saying(what, 1));
+    assert_eq!(backend.outcomes(std::slice::from_ref(&one), at(0)).concat(), ["queued"]);
+    let both = [one.clone(), two.clone()];
+    assert_eq!(backend.outcomes(&both, at_years(6.9)).concat(), ["duplicate", "conflict"]);
+    assert_eq!(backend.outcomes(&[two], at_years(7.1)).concat(), ["queued"], "the id has new content");
+    assert_eq!(backend.outcomes(&[one], at_years(7.2)).concat(), ["conflict"]);
 }
 
-/// CLM-8, CLM-20: work that waits longer than its id was to mean anything.
+/// CLM-8, CLM-20: work may wait longer than the retention of its id record.
 #[test]
-fn an_id_means_what_it_did_while_its_work_is_not_ended() {
+fn id_keeps_its_content_while_its_work_waits() {
     let mut route =
         route("book", ClaimPolicy::Event { keep_seconds: KEEP_SECONDS, answers: true }).route.clone();
     route.processing = Processing::of(ProcessingKind::Tracked);
@@ -520,31 +539,36 @@ fn an_id_means_what_it_did_while_its_work_is_not_ended() {
     assert_eq!(backend.outcomes(&again, at(days)).concat(), ["seen", "conflict", "taken"]);
     let claim = backend.claims.values_mut().next().unwrap();
     claim.progress.as_mut().unwrap().status = Status::Completed;
-    assert_eq!(backend.outcomes(&again[1..2], at(days)).concat(), ["queued"], "once it has ended it is free");
+    assert_eq!(
+        backend.outcomes(&again[1..2], at(days)).concat(),
+        ["queued"],
+        "the id is free after the work"
+    );
 }
 
-/// CLM-8, CLM-15: whichever destination took it up last says for how long.
+/// CLM-8, CLM-15: the destination that claimed the id last can extend the id record.
 #[test]
-fn an_id_means_what_it_did_for_as_long_as_any_that_took_it_up_keeps_it() {
+fn id_keeps_its_content_for_its_longest_destination() {
     let event = route("note", ClaimPolicy::Event { keep_seconds: 86_400, answers: false });
-    let sent = |what, routes: &[&Arc<BoundRoute>]| {
-        saying(what, intake("acme/billing", 1, &routes.iter().map(|it| Arc::clone(it)).collect::<Vec<_>>()))
-    };
     let year = 365 * 86_400;
-    // Taken up later, in the same batch, and by one that does not compare.
+    // Claimed later; in the same batch; later by a destination that does not compare.
     for (first, second, is_longer) in [
-        (vec![sent(1, &[&event])], vec![sent(1, &[&post()])], true),
-        (vec![sent(1, &[&event]), sent(1, &[&event, &post()])], vec![], true),
-        (vec![sent(1, &[&event])], vec![sent(1, &[&event, &notify()]), sent(1, &[&pay()])], false),
+        (vec![saying_to(1, &[&event])], vec![saying_to(1, &[&post()])], true),
+        (vec![saying_to(1, &[&event]), saying_to(1, &[&event, &post()])], vec![], true),
+        (
+            vec![saying_to(1, &[&event])],
+            vec![saying_to(1, &[&event, &notify()]), saying_to(1, &[&pay()])],
+            false,
+        ),
     ] {
         let mut backend = Backend::new();
         backend.settle(&first, at(0));
         backend.settle(&second, at(3600));
         let original = backend.originals.values().next().unwrap();
-        assert_eq!((original.message, original.hash.0[0]), (backend.messages[0], 1), "the first stands");
+        assert_eq!((original.message, original.hash.0[0]), (backend.messages[0], 1), "the first remains");
         assert_eq!(original.is_live(at(6 * year)), is_longer);
         if is_longer {
-            let later = [sent(2, &[&post()]), sent(2, &[&event]), sent(1, &[&post()])];
+            let later = [saying_to(2, &[&post()]), saying_to(2, &[&event]), saying_to(1, &[&post()])];
             assert_eq!(
                 backend.outcomes(&later, at(6 * year)).concat(),
                 ["conflict", "conflict", "duplicate"]
@@ -553,30 +577,32 @@ fn an_id_means_what_it_did_for_as_long_as_any_that_took_it_up_keeps_it() {
     }
 }
 
+/// An intake with the content hash of this number.
+fn with_content(what: u16) -> Intake {
+    let mut hash = [0; 32];
+    hash[..2].copy_from_slice(&what.to_be_bytes());
+    let base = intake("acme/billing", 1, &[post()]);
+    Intake { message: Message { domain_hash: DomainHash(hash), ..base.message }, ..base }
+}
+
 /// CLM-8: 10,000 different contents under one id.
 #[test]
-fn a_flood_of_conflicts_under_one_id_is_capped_and_counted() {
+fn conflict_flood_of_one_id_is_capped_and_counted() {
     let mut backend = Backend::new();
-    let sent = |what: u16| {
-        let mut hash = [0; 32];
-        hash[..2].copy_from_slice(&what.to_be_bytes());
-        let it = intake("acme/billing", 1, &[post()]);
-        Intake { message: Message { domain_hash: DomainHash(hash), ..it.message }, ..it }
-    };
-    backend.settle(&[sent(0)], at(0));
+    backend.settle(&[with_content(0)], at(0));
     for part in (1..=10_000).collect::<Vec<u16>>().chunks(256) {
-        let batch: Vec<_> = part.iter().map(|what| sent(*what)).collect();
-        assert!(backend.outcomes(&batch, at(1)).concat().iter().all(|it| *it == "conflict"));
+        let batch: Vec<_> = part.iter().map(|what| with_content(*what)).collect();
+        assert!(backend.outcomes(&batch, at(1)).concat().iter().all(|word| *word == "conflict"));
     }
     assert_eq!((backend.conflicts.len(), backend.letters.len(), backend.messages.len()), (100, 100, 101));
-    assert_eq!(backend.conflicts.iter().map(|it| it.count).sum::<u64>(), 10_000);
+    assert_eq!(backend.conflicts.iter().map(|conflict| conflict.count).sum::<u64>(), 10_000);
 }
 
 proptest! {
-    /// CLM-4, CLM-19: whatever is sent when and in which batches, an id is queued at most once within its
-    /// claim's time, and again as soon as that is over.
+    /// CLM-4, CLM-19: in any history and any batches, an id is queued at most once while its claim is in
+    /// force, and again as soon as the claim has expired.
     #[test]
-    fn an_id_is_queued_once_within_its_time(
+    fn id_is_queued_once_within_its_claim(
         history in prop::collection::vec((0..400i64, prop::collection::vec(sent(), 1..6)), 1..25),
     ) {
         let mut backend = Backend::new();
@@ -607,9 +633,9 @@ proptest! {
         }
     }
 
-    /// PIP-5: how messages happen to share commits changes nothing about what becomes of them.
+    /// PIP-5: the division of messages into commits does not change their outcomes.
     #[test]
-    fn splitting_into_batches_differently_gives_the_same_outcomes(
+    fn batch_division_does_not_change_outcomes(
         history in prop::collection::vec(sent(), 1..30),
         cuts in prop::collection::vec(0..30usize, 0..6),
         depth_max in 1..12usize,
@@ -626,19 +652,21 @@ proptest! {
         prop_assert_eq!(split.deliveries, whole.deliveries);
     }
 
-    /// DLV-3: numbers rise and are given once, and every delivery points to a message that is written.
+    /// DLV-3: numbers rise and are unique, and every delivery points to a written message.
     #[test]
-    fn numbers_rise_and_are_given_once(history in prop::collection::vec(sent(), 1..30)) {
+    fn numbers_rise_and_are_unique(history in prop::collection::vec(sent(), 1..30)) {
         let mut backend = Backend::new();
         let batch: Vec<_> = history.iter().map(Sent::intake).collect();
         backend.settle(&batch, at(0));
         let mut numbers: Vec<_> = backend.messages.clone();
-        numbers.extend(backend.deliveries.iter().map(|it| it.id));
-        let given = numbers.len();
+        numbers.extend(backend.deliveries.iter().map(|delivery| delivery.id));
+        let assigned = numbers.len();
         numbers.sort();
         numbers.dedup();
-        prop_assert_eq!(numbers.len(), given);
-        prop_assert!(backend.deliveries.is_sorted_by_key(|it| it.id));
-        prop_assert!(backend.deliveries.iter().all(|it| it.message < it.id && backend.messages.contains(&it.message)));
+        prop_assert_eq!(numbers.len(), assigned);
+        prop_assert!(backend.deliveries.is_sorted_by_key(|delivery| delivery.id));
+        for delivery in &backend.deliveries {
+            prop_assert!(delivery.message < delivery.id && backend.messages.contains(&delivery.message));
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What a batch is judged by: the claims, meanings, conflicts, entities and rooms that are there.
+//! The working set of a batch: claims, id records, conflicts, entities and free queue room.
 
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
@@ -9,33 +9,34 @@ use crate::id::Serial;
 use crate::name::QueueKey;
 use crate::ordering::{EntityKey, EntityRecord};
 
-/// What a backend loads for a batch, and judge changes as it goes along.
+/// The data that a backend loads for a batch. The judgement changes it from message to message.
 #[derive(Debug)]
 pub struct Working {
-    /// The claims found under the keys of the batch.
+    /// The claims that exist under the keys of the batch.
     pub claims: HashMap<ClaimKey, Claim>,
-    /// Claims that are there but cannot be trusted: what needs them is refused.
+    /// Claims with damaged records. Messages that need them are refused.
     pub unreadable: HashSet<ClaimKey>,
-    /// Ids of the batch under which work goes on at destinations that it does not name: they mean what they did.
+    /// Ids of the batch with work in progress at destinations outside the batch. Their id records stay in
+    /// force.
     pub claimed: HashSet<IdKey>,
-    /// What the ids of the batch mean, where contents are compared; nothing of one that cannot be trusted.
+    /// The id records of the batch's ids, if content is compared; `None` for a damaged record.
     pub originals: HashMap<IdKey, Option<Known>>,
-    /// The conflicts that are recorded under ids of the batch, in their order.
+    /// The recorded conflicts under ids of the batch, in their order.
     pub conflicts: HashMap<IdKey, Vec<Recorded>>,
-    /// What is known of the entities of the batch.
+    /// The states of the batch's entities.
     pub entities: HashMap<EntityKey, EntityRecord>,
-    /// Entities whose records cannot be trusted.
+    /// Entities with damaged records.
     pub unreadable_entities: HashSet<EntityKey>,
-    /// How many more deliveries each queue of the batch may take.
+    /// The number of further deliveries that each queue of the batch can hold.
     pub room: HashMap<QueueKey, usize>,
-    /// The store's registry version, where an intake asks for it.
+    /// The version of the store's registry, if an intake requires it.
     pub registry_version: Option<i64>,
-    /// The last number given.
+    /// The last number that was assigned.
     pub last: Serial,
 }
 
 impl Working {
-    /// An empty working set that numbers on from `last`.
+    /// An empty working set that assigns numbers above `last`.
     pub fn after(last: Serial) -> Self {
         Self {
             claims: HashMap::new(),
@@ -51,39 +52,39 @@ impl Working {
         }
     }
 
-    /// The next number.
-    pub(super) fn number(&mut self) -> Serial {
+    /// Assigns the next number.
+    pub(super) fn next_number(&mut self) -> Serial {
         self.last = self.last.next();
         self.last
     }
 }
 
-/// What an id means.
+/// An id record in the working set.
 #[derive(Debug, Clone)]
 pub struct Known {
-    /// What was first.
+    /// The record of the first message.
     pub original: Original,
-    /// Whether it is of this very batch.
+    /// Whether the record was created in this batch.
     pub is_new: bool,
 }
 
 impl Known {
-    /// Of an id that was taken while contents were not compared: what its claim's message says.
+    /// The id record of an id that was claimed while its content was not compared. The claim's message
+    /// supplies the content.
     pub fn by_claim(claim: &Claim, hash: DomainHash) -> Self {
         let (source, message, expires_at) = (claim.source.clone(), claim.message, claim.expires_at);
         Self { original: Original { source, message, hash, expires_at }, is_new: false }
     }
 }
 
-/// A conflict that is on record.
+/// A recorded conflict.
 #[derive(Debug, Clone)]
 pub struct Recorded {
-    /// Its id.
     pub conflict: Serial,
-    /// Its place among those of its id.
+    /// Its position among the conflicts of its id.
     pub place: u32,
-    /// What it is about; nothing of one that is damaged.
+    /// The dispute; `None` if the record is damaged.
     pub dispute: Option<Dispute>,
-    /// Its place among the delta's, if it is of this very batch.
+    /// Its index in the delta, if it was recorded in this batch.
     pub new: Option<usize>,
 }

@@ -1,6 +1,6 @@
-//! Requests that carry no message and are signed all the same (REG-11), as Standard Webhooks are: in the place of the
-//! body stand the method, a space and the path. No message can be mistaken for that, because it is not JSON. Each is
-//! good once.
+//! Signed requests without a message (REG-11), in the form of Standard Webhooks: the method, a space and the
+//! path replace the body. No message can be mistaken for this text, because it is not JSON. Each request is
+//! valid once.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::registry::{LiveKey, ServiceView};
 use crate::signature::webhook::WebhookSignature;
 use crate::time::Timestamp;
 
-/// Where a producer learns of its keys.
+/// The path under which a producer fetches its keys.
 pub const TENANT_CONFIG_PATH: &str = "/v1/tenant-config";
-/// What is signed to be told the secret of the current one.
+/// The signed text of a request for the secret of the current key.
 pub const TENANT_CONFIG: &str = "GET /v1/tenant-config";
 
-/// Which key of a service signed a request, if it is one that is accepted, and signed just now. The window comes
-/// before the signature, as for messages.
+/// Finds the key of a service that signed a request. Refuses a key that is not accepted and a time outside
+/// the window. The window is checked before the signature, as for messages.
 pub fn check<'a>(
     signature: &WebhookSignature,
     request: &str,
@@ -33,23 +33,26 @@ pub fn check<'a>(
         let skew = Some(Skew { sent_at, received_at });
         return Err(Refusal { skew, ..Refusal::new(Reason::TimestampOutOfWindow, detail) });
     }
-    let signs = |key: &&LiveKey| signature.verify(&key.secret, request.as_bytes()).is_some();
-    let none = || {
-        Refusal::new(Reason::HmacInvalid, "webhook-signature does not match under any key of this service")
-    };
-    let key = service.keys().iter().rev().map(AsRef::as_ref).find(signs).ok_or_else(none)?;
+    let mut keys = service.keys().iter().rev().map(AsRef::as_ref);
+    let key = keys
+        .find(|key: &&LiveKey| signature.verify(&key.secret, request.as_bytes()).is_some())
+        .ok_or_else(|| {
+            let detail = "webhook-signature does not match under any key of this service";
+            Refusal::new(Reason::HmacInvalid, detail)
+        })?;
     if !key.is_good(received_at) {
         let detail =
-            "webhook-signature is of a key that is not accepted any more; ask an operator for a new one";
+            "webhook-signature is of a key that is no longer accepted; ask an operator for a new one";
         return Err(Refusal::new(Reason::KeyExpired, detail));
     }
     Ok(key)
 }
 
-/// Takes a request, unless it was taken before: the note of those of its service that were, with this one.
+/// Accepts a request unless it was used before. Returns the new note: the list of the service's used
+/// requests, with this one.
 ///
-/// Layout of the note: `<webhook-timestamp>:<16 hex digits of the id's SHA-256>` of each, separated by spaces. One that
-/// no node can take for a new one any more, however their clocks differ, is left out.
+/// Format of the note: `<webhook-timestamp>:<16 hex digits of the id's SHA-256>` for each, separated by
+/// spaces. It omits requests so old that no node accepts them any more, even with different clocks.
 pub fn take(
     noted: Option<&str>,
     signature: &WebhookSignature,
@@ -58,19 +61,19 @@ pub fn take(
 ) -> Result<String, Refusal> {
     let id = &hex::encode(Sha256::digest(&signature.id))[..16];
     let keep = window + CLAIM_KEEP_SLACK;
-    let taken = noted.unwrap_or_default().split(' ').filter_map(|entry| entry.split_once(':'));
+    let used = noted.unwrap_or_default().split(' ').filter_map(|entry| entry.split_once(':'));
     let is_kept = |at: &str| at.parse().is_ok_and(|at| now.since(sent_at(at)) <= keep);
-    let taken: Vec<_> = taken.filter(|(at, _)| is_kept(at)).collect();
-    if taken.iter().any(|(_, other)| *other == id) {
-        let detail = "a request of this webhook-id was taken before; each is good once";
+    let used: Vec<_> = used.filter(|(at, _)| is_kept(at)).collect();
+    if used.iter().any(|(_, other)| *other == id) {
+        let detail = "a request with this webhook-id was used before; sign each request under a new id";
         return Err(Refusal::new(Reason::Replayed, detail));
     }
-    if taken.len() >= SIGNED_REQUESTS_MAX {
-        let detail = format!("{SIGNED_REQUESTS_MAX} signed requests of this service came within minutes");
+    if used.len() >= SIGNED_REQUESTS_MAX {
+        let detail = format!("this service sent {SIGNED_REQUESTS_MAX} signed requests within minutes");
         return Err(Refusal::retry(Reason::Overloaded, window, detail));
     }
     let mut note = format!("{}:{id}", signature.timestamp);
-    for (at, id) in taken {
+    for (at, id) in used {
         write!(note, " {at}:{id}").expect("a string takes text");
     }
     Ok(note)
@@ -91,7 +94,7 @@ mod tests {
     const NOW: Timestamp = Timestamp(1_800_000_000_500);
     const WINDOW: Duration = Duration::from_secs(60);
 
-    /// The secret is the sealed text, filled up.
+    /// The secret is the first byte of the sealed text, repeated.
     struct Plain;
 
     impl Unseal for Plain {
@@ -130,34 +133,35 @@ mod tests {
 
     /// REG-11
     #[test]
-    fn a_request_is_taken_once_and_forgotten_when_its_window_is_long_over() {
+    fn request_is_accepted_once_within_its_window() {
         let start = NOW.0 / 1000;
         let mut note: Option<String> = None;
         for (passed, id, at, expected) in [
             (0, "a", 0, Ok(1)),
             (0, "b", 0, Ok(2)),
             (0, "b", 0, Err(Reason::Replayed)),
-            // Whoever signs anew has another id.
+            // A new signature needs a new id.
             (1, "b", 1, Err(Reason::Replayed)),
             (60, "late", 0, Ok(3)),
             (60, "early", 120, Ok(4)),
             (119, "a", 60, Err(Reason::Replayed)),
-            // By now no node takes what was signed at the start.
+            // Now no node accepts requests from the start of the test.
             (121, "c", 121, Ok(2)),
             (200, "early", 121, Err(Reason::Replayed)),
             (300, "d", 300, Ok(1)),
         ] {
             let now = NOW.plus(Duration::from_secs(passed));
-            let taken = take(note.as_deref(), &signed(id, start + at), now, WINDOW);
-            let count = taken.as_ref().map(|it| it.split(' ').count()).map_err(|it| it.reason);
+            let note_or_refusal = take(note.as_deref(), &signed(id, start + at), now, WINDOW);
+            let count = note_or_refusal.as_ref().map(|note| note.split(' ').count());
+            let count = count.map_err(|refusal| refusal.reason);
             assert_eq!(count, expected, "{id} after {passed} s");
-            note = taken.ok().or(note);
+            note = note_or_refusal.ok().or(note);
         }
     }
 
-    /// REG-11: forgetting some of many would make them good again.
+    /// REG-11: to forget some of many requests would make them valid again.
     #[test]
-    fn what_is_remembered_has_an_end_and_nothing_is_forgotten_for_it() {
+    fn full_memory_refuses_and_forgets_nothing() {
         let at = NOW.0 / 1000;
         let mut note = None;
         for n in 0..SIGNED_REQUESTS_MAX {
@@ -166,12 +170,12 @@ mod tests {
         let refused = |id: &str| take(note.as_deref(), &signed(id, at), NOW, WINDOW).unwrap_err();
         assert_eq!(refused("0").reason, Reason::Replayed);
         assert_eq!((refused("more").reason, refused("more").retry_after), (Reason::Overloaded, Some(WINDOW)));
-        assert!(note.unwrap().len() <= 28 * SIGNED_REQUESTS_MAX, "and is small");
+        assert!(note.unwrap().len() <= 28 * SIGNED_REQUESTS_MAX, "the note is small");
     }
 
     /// REG-11
     #[test]
-    fn only_a_live_key_of_the_service_signs_and_only_just_now() {
+    fn request_needs_a_live_key_and_a_recent_time() {
         let registry = registry();
         let now = NOW.0 / 1000;
         for (byte, at, text, expected) in [
@@ -191,8 +195,8 @@ mod tests {
             let signature = WebhookSignature::parse("id-1", &at.to_string(), &header).unwrap();
             let service = registry.service("acme/bot").unwrap();
             let key = check(&signature, TENANT_CONFIG, service, NOW, WINDOW);
-            let told = key.map(|key| key.version.as_str()).map_err(|refusal| refusal.reason);
-            assert_eq!(told, expected, "{} {at} {text}", char::from(byte));
+            let version = key.map(|key| key.version.as_str()).map_err(|refusal| refusal.reason);
+            assert_eq!(version, expected, "{} {at} {text}", char::from(byte));
         }
     }
 }

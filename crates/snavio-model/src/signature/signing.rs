@@ -11,21 +11,19 @@ use zeroize::{ZeroizeOnDrop, Zeroizing};
 
 use crate::name::{CommandName, KeyVersion, ServiceName, TargetText};
 
-/// What a signature covers, in the order of the signing text. Its types hold no line break, and
-/// [`crate::time::Timestamp::parse`] must have taken the timestamp: so no two messages have one text.
+/// The text that a signature covers, in the order of its lines. Its types exclude line breaks, and
+/// [`crate::time::Timestamp::parse`] must have accepted the timestamp, so no two messages have the same text.
 #[derive(Debug, Clone, Copy)]
 pub struct SigningText<'a> {
-    /// The key's version.
     pub version_id: &'a KeyVersion,
-    /// The command's id in lower case.
+    /// The id of the command, in lower case.
     pub id: &'a crate::id::MessageId,
     /// The timestamp as sent.
     pub timestamp: &'a str,
-    /// The sender's full name.
+    /// The full name of the sender.
     pub source: &'a ServiceName,
     /// The target as sent.
     pub target: &'a TargetText,
-    /// The command's name.
     pub name: &'a CommandName,
     /// The hash of the canonical payload.
     pub payload_sha256: [u8; 32],
@@ -34,13 +32,13 @@ pub struct SigningText<'a> {
 const SCHEME: &str = "SNAVIO1-HMAC-SHA256";
 
 impl SigningText<'_> {
-    /// Signs under `secret`.
+    /// Computes the signature under `secret`.
     pub fn sign(&self, secret: &Secret) -> Signature {
         Signature(self.mac(secret).finalize().into_bytes().into())
     }
 
-    /// Whether `signature` is the one under `secret`, in constant time.
-    #[must_use = "an unverified message must not go on"]
+    /// Whether `signature` is the signature under `secret`. Compares in constant time.
+    #[must_use = "an unverified message must not be processed"]
     pub fn verify(&self, secret: &Secret, signature: &Signature) -> bool {
         self.mac(secret).verify_slice(&signature.0).is_ok()
     }
@@ -76,7 +74,7 @@ impl SigningText<'_> {
 }
 
 impl fmt::Display for SigningText<'_> {
-    /// The text itself, for people who look for the difference. Signing streams the same lines.
+    /// The text itself, for people who look for a difference. Signing streams the same lines.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.lines().iter().try_for_each(|line| writeln!(f, "{line}"))?;
         f.write_str(&hex::encode(self.payload_sha256))
@@ -90,16 +88,15 @@ pub(crate) type HmacSha256 = Hmac<Sha256>;
 #[error("a secret must be whsec_ and the base64 of 32 bytes")]
 pub struct InvalidSecret;
 
-/// 32 random bytes that a service and the gateway share. Nothing prints them but [`Secret::expose`].
+/// 32 random bytes that a service and the gateway share. Only [`Secret::expose`] prints them.
 #[derive(Clone, ZeroizeOnDrop)]
 pub struct Secret([u8; Secret::BYTES]);
 
 impl Secret {
-    /// How long a secret is.
+    /// Length of a secret.
     pub const BYTES: usize = 32;
     const PREFIX: &str = "whsec_";
 
-    /// Makes a secret of random bytes.
     pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         Self(bytes)
     }
@@ -107,15 +104,15 @@ impl Secret {
     /// Reads `whsec_<base64>`.
     pub fn parse(text: &str) -> Result<Self, InvalidSecret> {
         let encoded = text.strip_prefix(Self::PREFIX).ok_or(InvalidSecret)?;
-        // The decoder wants room for whole groups of three bytes.
+        // The decoder needs room for whole groups of three bytes.
         let mut bytes = Zeroizing::new([0; Self::BYTES.next_multiple_of(3)]);
         let count = STANDARD.decode_slice(encoded, &mut *bytes).map_err(|_| InvalidSecret)?;
         bytes[..count].try_into().map(Self).map_err(|_| InvalidSecret)
     }
 
-    /// The secret as `whsec_<base64>`, to be shown once to the one who may have it.
+    /// The secret as `whsec_<base64>`, to be shown once to its owner.
     pub fn expose(&self) -> Zeroizing<String> {
-        // Room for all of it at once: a string that grows leaves copies behind.
+        // The capacity suffices from the start, because a growing string leaves copies in memory.
         let mut text = Zeroizing::new(String::with_capacity(64));
         text.push_str(Self::PREFIX);
         STANDARD.encode_string(self.0, &mut text);
@@ -143,7 +140,7 @@ impl fmt::Debug for Secret {
 #[error("a signature must be 64 lower-case hexadecimal digits")]
 pub struct InvalidSignature;
 
-/// An HMAC-SHA256. Equality is for remembering messages, not for verifying them: it is not constant-time.
+/// An HMAC-SHA256. Its equality is not constant-time: use it to recognize messages, not to verify them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Signature(pub [u8; 32]);
 
@@ -187,7 +184,7 @@ mod tests {
 
     /// MSG-3
     #[test]
-    fn a_secret_is_whsec_and_the_base64_of_32_bytes() {
+    fn secret_is_whsec_and_base64_of_32_bytes() {
         let secret = Secret::parse(SECRET).unwrap();
         assert_eq!(secret.expose_bytes(), b"snavio-test-secret-32-bytes-long");
         assert_eq!(*secret.expose(), SECRET);
@@ -209,13 +206,13 @@ mod tests {
 
     /// MSG-3, QUA-4
     #[test]
-    fn a_secret_does_not_print_itself() {
+    fn secret_does_not_print_itself() {
         assert_eq!(format!("{:?}", Secret::parse(SECRET).unwrap()), "Secret(..)");
     }
 
     /// MSG-3
     #[test]
-    fn a_signature_is_64_lower_case_digits() {
+    fn signature_is_64_lower_case_digits() {
         let text = "64908b8b1e744c187800f55b00529821a50c2c99b38ef239d15dd4675668e134";
         assert_eq!(Signature::parse(text).unwrap().to_string(), text);
         for wrong in [
@@ -236,30 +233,25 @@ mod tests {
     #[test]
     fn every_line_is_covered() {
         let secret = Secret::parse(SECRET).unwrap();
-        let key = |text| KeyVersion::new(text).unwrap();
-        let id = |text| MessageId::uuid(text).unwrap();
-        let service = |text| ServiceName::new(text).unwrap();
-        let target = |text| TargetText::new(text).unwrap();
-        let name = |text| CommandName::new(text).unwrap();
         let text = SigningText {
-            version_id: &key("hmac-v1"),
-            id: &id("0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e6f"),
+            version_id: &KeyVersion::new("hmac-v1").unwrap(),
+            id: &MessageId::uuid("0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e6f").unwrap(),
             timestamp: "2026-11-15T08:30:00Z",
-            source: &service("acme/billing"),
-            target: &target("acme/bot"),
-            name: &name("notify"),
+            source: &ServiceName::new("acme/billing").unwrap(),
+            target: &TargetText::new("acme/bot").unwrap(),
+            name: &CommandName::new("notify").unwrap(),
             payload_sha256: [7; 32],
         };
         let signature = text.sign(&secret);
         assert!(text.verify(&secret, &signature));
         assert!(!text.verify(&Secret::from_bytes([1; 32]), &signature));
         for other in [
-            SigningText { version_id: &key("hmac-v2"), ..text },
-            SigningText { id: &id("0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e70"), ..text },
+            SigningText { version_id: &KeyVersion::new("hmac-v2").unwrap(), ..text },
+            SigningText { id: &MessageId::uuid("0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e70").unwrap(), ..text },
             SigningText { timestamp: "2026-11-15T08:30:01Z", ..text },
-            SigningText { source: &service("acme/other"), ..text },
-            SigningText { target: &target("bot"), ..text },
-            SigningText { name: &name("delete"), ..text },
+            SigningText { source: &ServiceName::new("acme/other").unwrap(), ..text },
+            SigningText { target: &TargetText::new("bot").unwrap(), ..text },
+            SigningText { name: &CommandName::new("delete").unwrap(), ..text },
             SigningText { payload_sha256: [8; 32], ..text },
         ] {
             assert!(!other.verify(&secret, &signature), "{other}");
@@ -273,7 +265,7 @@ mod tests {
 
     /// MSG-3
     #[test]
-    fn the_text_is_eight_lines_without_a_last_line_feed() {
+    fn text_is_eight_lines_without_final_line_feed() {
         let text = SigningText {
             version_id: &KeyVersion::new("hmac-v1").unwrap(),
             id: &MessageId::uuid("0192F0A0-7C3E-7B60-8C1D-1B2A3C4D5E6F").unwrap(),

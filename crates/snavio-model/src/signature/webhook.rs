@@ -11,7 +11,7 @@ use crate::refusal::{Reason, Refusal};
 use crate::signature::signing::{HmacSha256, Secret, Signature};
 use crate::time::Timestamp;
 
-/// What the three headers of a signed request say. Nothing of it is true before [`WebhookSignature::verify`].
+/// The three headers of a signed request. Trust none of them before [`WebhookSignature::verify`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebhookSignature {
     /// `webhook-id` as sent.
@@ -32,7 +32,7 @@ impl WebhookSignature {
         let timestamp = whole_seconds(timestamp).ok_or_else(|| {
             Refusal::new(Reason::InvalidTimestamp, "webhook-timestamp must be whole seconds since 1970")
         })?;
-        let signatures: Vec<_> = signatures.split(' ').filter_map(signature).collect();
+        let signatures: Vec<_> = signatures.split(' ').filter_map(parse_signature).collect();
         if !(1..=WEBHOOK_SIGNATURES_MAX).contains(&signatures.len()) {
             let detail = "webhook-signature must hold 1 to 8 entries of v1 and the base64 of 32 bytes";
             return Err(Refusal::new(Reason::HmacInvalid, detail));
@@ -40,14 +40,14 @@ impl WebhookSignature {
         Ok(Self { id: id.to_owned(), timestamp, signatures })
     }
 
-    /// The one of the signatures that is that of `body` under `secret`, found in constant time. Only this one says
-    /// which message it is: anybody can add others.
-    #[must_use = "an unverified message must not go on"]
+    /// Returns the signature of `body` under `secret`, if it is among the sent ones. Compares in constant
+    /// time. Only this signature identifies the message, because anyone can add others.
+    #[must_use = "an unverified message must not be processed"]
     pub fn verify(&self, secret: &Secret, body: &[u8]) -> Option<Signature> {
         self.verify_with(secret.mac(), body)
     }
 
-    /// As [`WebhookSignature::verify`], under a key of any length.
+    /// Verifies as [`WebhookSignature::verify`], with an HMAC key of any length.
     pub(crate) fn verify_with(&self, key: HmacSha256, body: &[u8]) -> Option<Signature> {
         let right = Signature(mac(key, &self.id, self.timestamp, body).finalize().into_bytes().into());
         let none = Choice::from(0);
@@ -55,7 +55,7 @@ impl WebhookSignature {
         bool::from(found).then_some(right)
     }
 
-    /// Whether `webhook-id` is this message's id; a UUID in any case.
+    /// Whether `webhook-id` is the id of this message. A UUID may have any case.
     pub fn is_for(&self, id: &MessageId) -> bool {
         self.id == id.as_str() || MessageId::uuid(&self.id).as_ref() == Some(id)
     }
@@ -72,16 +72,17 @@ pub fn sign(secret: &Secret, id: &str, timestamp: i64, body: &[u8]) -> String {
     format!("v1,{}", STANDARD.encode(signature))
 }
 
-/// The three headers of a request that the gateway makes (DLV-1), signed under each of the destination's secrets: while
-/// one replaces another, a receiver may know either. A receiver looks at no more than
-/// [`WEBHOOK_SIGNATURES_MAX`] of them, so no more are made.
+/// The three headers of a request that the gateway sends (DLV-1), signed under each of the destination's
+/// secrets: during a change of secrets a receiver may know either one. Receivers read at most
+/// [`WEBHOOK_SIGNATURES_MAX`] signatures, so the gateway adds no more.
 pub fn headers<'s>(
     secrets: impl IntoIterator<Item = &'s Secret>,
     id: &str,
     timestamp: i64,
     body: &[u8],
 ) -> [(&'static str, String); 3] {
-    let signatures = secrets.into_iter().take(WEBHOOK_SIGNATURES_MAX).map(|it| sign(it, id, timestamp, body));
+    let signatures =
+        secrets.into_iter().take(WEBHOOK_SIGNATURES_MAX).map(|secret| sign(secret, id, timestamp, body));
     [
         ("webhook-id", id.to_owned()),
         ("webhook-timestamp", timestamp.to_string()),
@@ -97,7 +98,8 @@ fn mac(key: HmacSha256, id: &str, timestamp: i64, body: &[u8]) -> HmacSha256 {
     mac
 }
 
-/// One way to write every number, because the signature covers the text and only the number is kept.
+/// Reads whole seconds. Each number has one spelling, because the signature covers the text but only the
+/// number is kept.
 pub(crate) fn whole_seconds(text: &str) -> Option<i64> {
     let canonical = text == "0" || text.starts_with(|first: char| matches!(first, '1'..='9'));
     // Eleven digits reach past the year 5000 and leave room for milliseconds.
@@ -105,8 +107,8 @@ pub(crate) fn whole_seconds(text: &str) -> Option<i64> {
     (canonical && digits).then(|| text.parse().ok())?
 }
 
-/// A `v1` entry. Entries of other versions and unreadable ones can never match and are passed over.
-fn signature(entry: &str) -> Option<Signature> {
+/// Reads a `v1` entry. Entries of other versions and unreadable ones can never match, so they are skipped.
+fn parse_signature(entry: &str) -> Option<Signature> {
     let encoded = entry.strip_prefix("v1,")?;
     let mut bytes = [0; 33];
     let count = STANDARD.decode_slice(encoded, &mut bytes).ok()?;
@@ -131,7 +133,7 @@ mod tests {
 
     /// MSG-4
     #[test]
-    fn what_was_signed_verifies_and_nothing_else_does() {
+    fn signature_covers_id_time_body_and_secret() {
         let header = sign(&secret(), ID, AT, b"{}");
         let signed = parse(ID, &AT.to_string(), &header).unwrap();
         assert!(signed.verify(&secret(), b"{}").is_some());
@@ -144,10 +146,10 @@ mod tests {
 
     /// MSG-4
     #[test]
-    fn one_good_signature_of_several_is_enough() {
+    fn single_valid_signature_of_several_suffices() {
         let good = sign(&secret(), ID, AT, b"{}");
         let other = sign(&Secret::from_bytes([9; 32]), ID, AT, b"{}");
-        for (header, holds) in [
+        for (header, is_valid) in [
             (format!("{other} {good}"), true),
             (format!("{good} {other}"), true),
             (format!("v1a,AAAA v2,{} {good}", &good[3..]), true),
@@ -156,15 +158,15 @@ mod tests {
         ] {
             let verified = parse(ID, &AT.to_string(), &header).unwrap().verify(&secret(), b"{}");
             assert_eq!(
-                verified.map(|it| format!("v1,{}", STANDARD.encode(it.0))),
-                holds.then(|| good.clone())
+                verified.map(|signature| format!("v1,{}", STANDARD.encode(signature.0))),
+                is_valid.then(|| good.clone())
             );
         }
     }
 
     /// DLV-1, MSG-4
     #[test]
-    fn a_request_is_signed_under_every_secret_of_its_destination() {
+    fn request_is_signed_under_every_secret_of_its_destination() {
         let other = Secret::from_bytes([9; 32]);
         let [id, timestamp, signature] = headers([&other, &secret()], ID, AT, b"{}").map(|(_, value)| value);
         let signed = parse(&id, &timestamp, &signature).unwrap();
@@ -183,7 +185,7 @@ mod tests {
 
     /// MSG-4, QUA-4
     #[test]
-    fn headers_that_cannot_be_right_are_refused() {
+    fn invalid_headers_are_refused() {
         let good = sign(&secret(), ID, AT, b"{}");
         let at = AT.to_string();
         for (id, timestamp, signatures, reason) in [
@@ -210,7 +212,7 @@ mod tests {
 
     /// MSG-4
     #[test]
-    fn headers_are_compared_with_the_message_by_id_and_second() {
+    fn headers_match_the_message_by_id_and_second() {
         let signed = parse(&ID.to_uppercase(), &AT.to_string(), &sign(&secret(), ID, AT, b"")).unwrap();
         assert!(signed.is_for(&MessageId::uuid(ID).unwrap()));
         assert!(!signed.is_for(&MessageId::uuid("0192f0a0-7c3e-7b60-8c1d-1b2a3c4d5e70").unwrap()));

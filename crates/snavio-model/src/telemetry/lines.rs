@@ -1,4 +1,5 @@
-//! Lines of a log about what may come in floods (CLM-21): the first of a second each have one, the rest are a number.
+//! Limits log lines about events that may come in floods (CLM-21): the first of each second get a line, and
+//! the rest are counted.
 
 use std::time::Duration;
 
@@ -8,31 +9,31 @@ use crate::time::Timestamp;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How many had a line in this second, and how many had none.
+/// Allows [`limits::FLOOD_LINES_MAX`] log lines a second and counts the events without a line.
 #[derive(Debug)]
 pub struct Lines {
-    told: Throttle<()>,
-    untold: u64,
+    written: Throttle<()>,
+    unreported: u64,
 }
 
 impl Default for Lines {
     fn default() -> Self {
-        Self { told: Throttle::new(bounds::FLOOD_LINES_MAX, SECOND, 1), untold: 0 }
+        Self { written: Throttle::new(bounds::FLOOD_LINES_MAX, SECOND, 1), unreported: 0 }
     }
 }
 
 impl Lines {
-    /// Whether there is one more line, for as many as it would be about.
+    /// Returns whether the caller may write one more line; otherwise counts the `about` events of that line.
     pub fn have_room(&mut self, about: u64, now: Timestamp) -> bool {
-        let have_room = self.told.fail((), now).is_ok();
-        self.untold += if have_room { 0 } else { about };
+        let have_room = self.written.fail((), now).is_ok();
+        self.unreported += if have_room { 0 } else { about };
         have_room
     }
 
-    /// How many had none, if their second is over.
+    /// Returns the number of events without a line, once their second has ended.
     pub fn take_untold(&mut self, now: Timestamp) -> Option<u64> {
-        let is_due = self.untold > 0 && self.told.check(&(), now).is_ok();
-        is_due.then(|| std::mem::take(&mut self.untold))
+        let is_due = self.unreported > 0 && self.written.check(&(), now).is_ok();
+        is_due.then(|| std::mem::take(&mut self.unreported))
     }
 }
 
@@ -42,14 +43,14 @@ mod tests {
 
     /// CLM-21
     #[test]
-    fn the_first_of_a_second_have_lines_and_the_rest_are_a_number() {
+    fn first_events_of_a_second_get_lines() {
         let mut lines = Lines::default();
-        let mut met = |count: usize, now: i64| {
+        let mut send = |count: usize, now: i64| {
             let now = Timestamp(now);
-            let untold = lines.take_untold(now);
-            ((0..count).filter(|_| lines.have_room(1, now)).count(), untold)
+            let unreported = lines.take_untold(now);
+            ((0..count).filter(|_| lines.have_room(1, now)).count(), unreported)
         };
-        for (now, count, told) in [
+        for (now, count, expected) in [
             (0, 1, (1, None)),
             (500, 8, (8, None)),
             (900, 5000, (1, None)),
@@ -60,13 +61,13 @@ mod tests {
             (2001, 1, (1, Some(3))),
             (60_000, 2, (2, None)),
         ] {
-            assert_eq!(met(count, now), told, "{count} at {now}");
+            assert_eq!(send(count, now), expected, "{count} at {now}");
         }
     }
 
     /// CLM-21
     #[test]
-    fn what_one_line_would_have_been_about_is_counted() {
+    fn suppressed_line_counts_all_its_events() {
         let mut lines = Lines::default();
         let had = (0..12).filter(|_| lines.have_room(7, Timestamp(0))).count();
         assert_eq!((had, lines.take_untold(Timestamp(1000))), (10, Some(14)));

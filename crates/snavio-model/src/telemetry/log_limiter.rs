@@ -1,5 +1,5 @@
-//! Limits repeated log lines: each cause has one line at once, and then at most one line a second with a count. A
-//! retry loop, or thousands of clients that retry, must not fill the disk with one failure.
+//! Limits repeated log lines: each cause has one line at once, and then at most one line a second with a
+//! count. A retry loop, or thousands of clients that retry, must not fill the disk with one failure.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::bounds;
 
-/// The causes of the last second. `S` is a place in the code that logs; a cause is a text of such a place.
+/// The causes of the last second. `S` identifies a place in the code that logs; a cause is a text logged
+/// there.
 #[derive(Debug)]
 pub struct LogLimiter<S> {
     sites: HashMap<S, HashMap<String, Cause>>,
@@ -15,20 +16,18 @@ pub struct LogLimiter<S> {
 
 #[derive(Debug)]
 struct Cause {
-    /// When it last had a line, on the caller's monotonic clock.
+    /// Time of the last line, on the caller's monotonic clock.
     logged_at: Duration,
-    /// Its lines since then.
+    /// Lines suppressed since then.
     suppressed: u64,
 }
 
-/// Lines of a cause that were not written.
+/// The number of suppressed lines of a cause.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Repeated<S> {
-    /// The place that logs.
+    /// The place in the code that logs.
     pub site: S,
-    /// The text of the cause.
     pub cause: String,
-    /// How many lines.
     pub count: u64,
 }
 
@@ -39,8 +38,8 @@ impl<S> Default for LogLimiter<S> {
 }
 
 impl<S: Hash + Eq + Clone> LogLimiter<S> {
-    /// Whether a line is written now; otherwise it is counted. A place has a bounded number of causes: those past the
-    /// bound share one.
+    /// Returns whether to write the line now; otherwise counts it. A place has a bounded number of causes,
+    /// and those past the bound share one.
     pub fn admit(&mut self, site: &S, cause: &str, now: Duration) -> bool {
         if !self.sites.contains_key(site) {
             self.sites.insert(site.clone(), HashMap::new());
@@ -66,8 +65,8 @@ impl<S: Hash + Eq + Clone> LogLimiter<S> {
         }
     }
 
-    /// The counts that are due: of causes whose last line is a second old. Forgets causes that have not come again
-    /// since. To be called several times a second, and once with [`Duration::MAX`] at the end.
+    /// Returns the counts of causes whose last line is a second old, and forgets causes that did not recur
+    /// since. Call it several times a second, and once with [`Duration::MAX`] at the end.
     pub fn due(&mut self, now: Duration) -> Vec<Repeated<S>> {
         let mut due = Vec::new();
         for (site, causes) in &mut self.sites {
@@ -116,7 +115,7 @@ mod tests {
         assert_eq!(limiter.due(at(2499)), []);
         assert_eq!(limiter.due(at(2500)), [repeated("away", 1)]);
         assert_eq!(limiter.due(at(3500)), []);
-        assert!(limiter.sites.is_empty(), "what does not come again is forgotten");
+        assert!(limiter.sites.is_empty(), "a cause that does not recur is forgotten");
         assert!(limiter.admit(&1, "away", at(3501)), "and has a line at once when it comes again");
     }
 

@@ -1,4 +1,4 @@
-//! Something that is done once in a while at most, for each of many.
+//! Limits how often an action happens for each of many keys.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::time::Timestamp;
 
-/// Remembers for whom something was done lately, of a bounded number. When it has too many it begins anew: then
-/// something may be done once more, and never once less.
+/// Remembers when an action last happened, for a bounded number of keys. A full memory forgets old keys first
+/// and then all: an action may then happen once more, and never less.
 #[derive(Debug)]
 pub struct Seldom<K> {
     every: Duration,
@@ -16,17 +16,17 @@ pub struct Seldom<K> {
 }
 
 impl<K: Eq + Hash> Seldom<K> {
-    /// Once in this time, for this many.
+    /// Allows one action per key in this time, for this many keys.
     pub fn new(every: Duration, most: usize) -> Self {
         Self { every, most, last: HashMap::new() }
     }
 
-    /// Whether it was not done lately.
+    /// Whether the action has not happened recently.
     pub fn is_due(&self, key: &K, now: Timestamp) -> bool {
         self.last.get(key).is_none_or(|last| now.since(*last) >= self.every)
     }
 
-    /// Remembers that it was done.
+    /// Records that the action happened.
     pub fn done(&mut self, key: K, now: Timestamp) {
         if self.last.len() >= self.most {
             let every = self.every;
@@ -45,7 +45,7 @@ mod tests {
 
     /// REG-12
     #[test]
-    fn it_is_done_once_in_a_while_for_each_and_memory_has_an_end() {
+    fn action_is_limited_per_key_in_bounded_memory() {
         let at = |seconds: i64| Timestamp(seconds * 1000);
         let mut seldom = Seldom::new(Duration::from_secs(60), 2);
         assert!(seldom.is_due(&"a", at(0)));

@@ -1,10 +1,10 @@
-//! The memory of signed messages that a node has just accepted, or is about to (PIP-2): a copy of one of them, sent
-//! again inside the replay window, is not dispatched again.
+//! A node's memory of signed messages that it has just accepted or is about to accept (PIP-2). A copy that
+//! arrives inside the replay window is not dispatched again.
 //!
-//! A message is reserved before its commit and remembered after it, so that a copy which arrives between the two is
-//! not judged beside it. A message is remembered per destination: another subscription of an event, or one that is
-//! made meanwhile, changes nothing for the others. It is reserved as a whole, so that an event with many destinations
-//! takes no more room than a command.
+//! The node reserves a message before its commit and remembers it afterwards, so that a copy which arrives
+//! between the two is not judged concurrently. A message is remembered per destination: another subscription
+//! of an event, or a new one, changes nothing for the others. A message is reserved as a whole, so that an
+//! event with many destinations takes no more room than a command.
 
 use std::time::Duration;
 
@@ -13,25 +13,25 @@ use foldhash::{HashSet, HashSetExt};
 use crate::bounds;
 use crate::time::Timestamp;
 
-/// Identifies one signed message at one destination: a keyed digest made by the caller.
+/// Identifies one signed message at one destination. The caller computes it as a keyed digest.
 pub type Fingerprint = u128;
 
 /// The fingerprints of one message.
 #[derive(Debug, Default, Clone)]
 pub struct Fingerprints {
-    /// One for each destination, in order; `None` where the memory is not asked.
+    /// One for each destination, in order; `None` for destinations outside the memory.
     pub each: Vec<Option<Mark>>,
-    /// One for all destinations together: a message is reserved by it, and one with many is remembered by it alone.
+    /// One for all destinations together. Reservations use it, and so does the memory for a message with many
+    /// destinations.
     pub all: Fingerprint,
 }
 
 /// A message at one destination.
 #[derive(Debug, Clone, Copy)]
 pub struct Mark {
-    /// The fingerprint there.
     pub fingerprint: Fingerprint,
-    /// Whether the destination claims ids. The claim then decides between copies in flight, and the message is not
-    /// reserved there.
+    /// Whether the destination claims ids. The claim then decides between copies in flight, so the message is
+    /// not reserved there.
     pub is_claimed: bool,
 }
 
@@ -44,23 +44,24 @@ impl Fingerprints {
 /// The memory's answer to a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admission {
-    /// All of its destinations have accepted this very message.
+    /// All of its destinations have accepted this message.
     Known,
-    /// A copy waits for its commit: this message must wait for the end of that reservation.
+    /// A copy waits for its commit. This message must wait for the end of that reservation.
     Copy,
-    /// As many messages as may be reserved are reserved.
+    /// The limit of reservations is reached.
     Full,
-    /// It goes to its commit.
+    /// The message goes to its commit.
     New {
-        /// The destinations that have accepted this very message; empty if none has.
+        /// For each destination, whether it has accepted this message; empty if none has.
         known: Vec<bool>,
-        /// Whether it is reserved until it is released: it is unless all others of its destinations claim.
+        /// Whether the message is reserved until its release. It is, unless all its new destinations claim
+        /// ids.
         is_reserved: bool,
     },
 }
 
-/// Two generations of fingerprints: one that grows, one that is on its way out. And the fingerprints of messages that
-/// wait for their commit.
+/// Two generations of fingerprints, a growing one and one that is dropped next, and the fingerprints of
+/// messages that wait for their commit.
 #[derive(Debug)]
 pub struct RecentMessages {
     keep: Duration,
@@ -73,8 +74,8 @@ pub struct RecentMessages {
 }
 
 impl RecentMessages {
-    /// A memory that keeps each message for at least `keep`, unless there are too many of them. It reserves as many as
-    /// an intake with room for `intake_max` messages can have in flight.
+    /// Creates a memory that keeps each message for at least `keep`, unless it is full. It can reserve as
+    /// many messages as an intake of `intake_max` messages has in flight.
     pub fn new(keep: Duration, intake_max: usize, now: Timestamp) -> Self {
         let reserved_max = intake_max.saturating_mul(2).max(bounds::RESERVED_MESSAGES_MAX);
         Self::bounded(keep, bounds::RECENT_MESSAGES_MAX, reserved_max, now)
@@ -97,7 +98,7 @@ impl RecentMessages {
         if !known.is_empty() && !known.contains(&false) {
             return Admission::Known;
         }
-        let mut new = message.each.iter().enumerate().filter(|(place, _)| known.get(*place) != Some(&true));
+        let mut new = message.each.iter().enumerate().filter(|(index, _)| known.get(*index) != Some(&true));
         let is_reserved = new.any(|(_, mark)| mark.is_some_and(|mark| !mark.is_claimed));
         if is_reserved && self.reserved.contains(&message.all) {
             return Admission::Copy;
@@ -111,12 +112,12 @@ impl RecentMessages {
         Admission::New { known, is_reserved }
     }
 
-    /// Ends a reservation, whatever came of its message.
+    /// Ends a reservation, whether the message was accepted or refused.
     pub fn release(&mut self, message: &Fingerprints) {
         self.reserved.remove(&message.all);
     }
 
-    /// Remembers a message whose commit is durable.
+    /// Remembers a message after its durable commit.
     pub fn remember(&mut self, message: &Fingerprints, now: Timestamp) {
         if message.is_narrow() {
             message.each.iter().flatten().for_each(|mark| self.insert(mark.fingerprint, now));

@@ -106,7 +106,7 @@ fn wide_event_takes_one_reservation() {
 
 /// PIP-2, PIP-13
 #[test]
-fn new_subscription_is_not_known_and_wide_events_are_remembered_once() {
+fn wide_events_are_remembered_once_unlike_new_subscriptions() {
     let mut recent = memory(10);
     recent.remember(&unclaimed([10, 11]), at(0));
     let known = vec![true, true, false];

@@ -1,4 +1,4 @@
-//! What a processor answered, and the posting reference in it (CLM-9).
+//! The response of a processor, and the reference in it (CLM-9).
 
 use std::fmt;
 
@@ -9,29 +9,26 @@ use serde_json::value::RawValue;
 use crate::bounds;
 use crate::json::Reader;
 
-/// What a processor answered, byte for byte.
+/// The response of a processor, byte for byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// The HTTP status.
     pub status: u16,
-    /// What the body is.
     pub content_type: Option<String>,
-    /// The body.
     pub body: Bytes,
 }
 
 impl Answer {
-    /// The same without what it says (CLM-18).
+    /// The response without its content (CLM-18).
     pub fn erased(self) -> Self {
         Self { status: self.status, content_type: None, body: Bytes::new() }
     }
 
-    /// The posting reference: the text, or number, under a JSON pointer in the body. A number is taken as it is written:
-    /// read as a double, `2026.10` is `2026.1`, which may be another entry.
+    /// The reference: the text or number at a JSON pointer in the body. A number keeps its spelling, because
+    /// a double would turn `2026.10` into `2026.1`, which may be another entry.
     pub fn reference(&self, pointer: &str) -> Result<String, NoReference> {
         let mut value = serde_json::from_slice(&self.body).map_err(|_| NoReference::Unfit)?;
         for name in pointer.split('/').skip(1) {
-            value = within(value, &name.replace("~1", "/").replace("~0", "~"))?;
+            value = child(value, &name.replace("~1", "/").replace("~0", "~"))?;
         }
         let value = value.get();
         let found = match value.as_bytes().first() {
@@ -42,8 +39,8 @@ impl Answer {
         if is_reference(&found) { Ok(found) } else { Err(NoReference::Unfit) }
     }
 
-    /// The number of members in the body, if it is JSON that strict readers take within any document of the gateway
-    /// too (MSG-10).
+    /// The number of members in the body, if it is JSON that strict readers accept even inside any document
+    /// of the gateway (MSG-10); otherwise `None`.
     pub fn strict_members(&self) -> Option<usize> {
         let (levels, members) = (bounds::ANSWER_LEVELS_AROUND, bounds::ANSWER_MEMBERS_AROUND);
         let mut reader = Reader::within(&self.body, levels, members).ok()?;
@@ -53,19 +50,19 @@ impl Answer {
     }
 }
 
-/// Why an answer has no posting reference under a pointer.
+/// The reason that a response has no reference at a pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoReference {
-    /// Nothing is there, or no short text or number.
+    /// The value is missing, or is not a short text or number.
     #[error("no text or number of 1 to {} bytes on one line is there", bounds::REFERENCE_BYTES_MAX)]
     Unfit,
-    /// One reader takes the first of two equal members, another the last.
+    /// A member on the path is repeated: some readers take the first of them, others the last.
     #[error("a member on the way to it is repeated in its object, and readers differ in which one they take")]
     Repeated,
 }
 
-/// The value under a name within another, or at a place in a list.
-fn within<'a>(value: &'a RawValue, name: &str) -> Result<&'a RawValue, NoReference> {
+/// The value of a member of an object, or of an element of a list.
+fn child<'a>(value: &'a RawValue, name: &str) -> Result<&'a RawValue, NoReference> {
     let text = value.get();
     match text.as_bytes().first() {
         Some(b'{') => {
@@ -76,22 +73,22 @@ fn within<'a>(value: &'a RawValue, name: &str) -> Result<&'a RawValue, NoReferen
         }
         Some(b'[') => {
             let is_plain = name == "0" || !name.starts_with(['0', '+']);
-            let place = name.parse().ok().filter(|_| is_plain);
+            let index = name.parse().ok().filter(|_| is_plain);
             let elements: Vec<_> = serde_json::from_str(text).map_err(|_| NoReference::Unfit)?;
-            place.and_then(|place: usize| elements.get(place).copied()).ok_or(NoReference::Unfit)
+            index.and_then(|index: usize| elements.get(index).copied()).ok_or(NoReference::Unfit)
         }
         _ => Err(NoReference::Unfit),
     }
 }
 
-/// The members of an object in their order, repeated ones too.
+/// The members of an object in their order, including repeated ones.
 struct Members<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct All;
+        struct MembersVisitor;
 
-        impl<'de> Visitor<'de> for All {
+        impl<'de> Visitor<'de> for MembersVisitor {
             type Value = Vec<(String, &'de RawValue)>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -107,11 +104,11 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
             }
         }
 
-        deserializer.deserialize_map(All).map(Self)
+        deserializer.deserialize_map(MembersVisitor).map(Self)
     }
 }
 
-/// Whether a text can be a posting reference: short, and on one line.
+/// Whether a text can be a reference: short, and on one line.
 pub fn is_reference(text: &str) -> bool {
     (1..=bounds::REFERENCE_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
 }
@@ -120,19 +117,20 @@ pub fn is_reference(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// CLM-9: what a double would make of it may be another entry.
+    fn read_reference(body: &str, pointer: &str) -> Result<String, NoReference> {
+        let body = body.to_owned().into();
+        Answer { status: 201, content_type: None, body }.reference(pointer)
+    }
+
+    /// CLM-9: a double of the number may name another entry.
     #[test]
-    fn a_number_is_a_reference_as_it_is_written() {
-        let reference = |body: &str, pointer: &str| {
-            let body = body.to_owned().into();
-            Answer { status: 201, content_type: None, body }.reference(pointer)
-        };
+    fn numeric_reference_keeps_its_spelling() {
         for number in ["2026.10", "123456789012345678901234567890", "1e3", "-0", "1.0", "9007199254740993"] {
             for (body, pointer) in [
                 (format!(r#"{{"ref": {number} }}"#), "/ref"),
                 (format!(r#"[null,{{"a/b~":[{number}]}}]"#), "/1/a~1b~0/0"),
             ] {
-                assert_eq!(reference(&body, pointer).as_deref(), Ok(number), "{body}");
+                assert_eq!(read_reference(&body, pointer).as_deref(), Ok(number), "{body}");
             }
         }
         for (body, pointer, found) in [
@@ -150,13 +148,13 @@ mod tests {
             (r#"{"r":7} and more"#, "/r", Err(NoReference::Unfit)),
             (r#"{"r":01}"#, "/r", Err(NoReference::Unfit)),
         ] {
-            assert_eq!(reference(body, pointer).as_deref(), found.as_ref().copied(), "{body} {pointer}");
+            assert_eq!(read_reference(body, pointer).as_deref(), found.as_ref().copied(), "{body} {pointer}");
         }
         let long = format!(r#"{{"r":{}}}"#, "1".repeat(257));
-        assert_eq!(reference(&long, "/r"), Err(NoReference::Unfit));
+        assert_eq!(read_reference(&long, "/r"), Err(NoReference::Unfit));
     }
 
-    /// MSG-10, PIP-8: lenient readers take all of these.
+    /// MSG-10, PIP-8: lenient readers accept all of these bodies.
     #[test]
     fn strict_json_excludes_bodies_that_break_strict_readers() {
         let nested = |depth: usize| format!("{}1{}", "[".repeat(depth), "]".repeat(depth));

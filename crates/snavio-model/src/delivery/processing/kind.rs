@@ -1,42 +1,42 @@
-//! By whom messages are processed, and who takes them from their queue.
+//! The party that processes messages, and the party that receives them from their queue.
 
 use serde::{Deserialize, Serialize};
 
-/// By whom a message is processed.
+/// The party that processes a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum ProcessingKind {
-    /// By whoever takes it from the queue: the claim is complete when it is there.
+    /// A consumer that receives it from the queue. The claim is complete when the message is in the queue.
     Queue,
-    /// By whoever takes it from the queue and reports back: the claim is complete then.
+    /// A consumer that receives it from the queue and reports the outcome, which completes the claim.
     Tracked,
-    /// By an HTTP endpoint that this gateway calls; its answer is the claim's.
+    /// An HTTP endpoint that the gateway calls. Its response is stored with the claim.
     Http,
-    /// By whoever begins the claim through the claims API, and reports back.
+    /// A worker that begins the claim through the claims API and reports the outcome.
     Reported,
-    /// By an HTTP endpoint that this gateway pushes it to, again until it is taken: the claim is complete when it is in the
-    /// queue (DLV-1).
+    /// An HTTP endpoint to which the gateway pushes it until the endpoint accepts. The claim is complete when
+    /// the message is in the queue (DLV-1).
     Push,
 }
 
 impl ProcessingKind {
-    /// Whether a claim waits for what becomes of its delivery.
+    /// Whether a claim waits for the outcome of its delivery.
     pub fn is_tracked(self) -> bool {
         !matches!(self, Self::Queue | Self::Push)
     }
 
-    /// Whether the gateway calls somebody for it.
+    /// Whether the gateway calls an endpoint.
     pub fn is_called(self) -> bool {
         matches!(self, Self::Http | Self::Push)
     }
 
-    /// Whether the gateway sends it to somebody until it is taken, and no claim waits for that (DLV-1).
+    /// Whether the gateway pushes to an endpoint until it accepts, and no claim waits for that (DLV-1).
     pub fn is_sent(self) -> bool {
         self.is_called() && !self.is_tracked()
     }
 
-    /// Who takes it from its queue.
+    /// The party that receives its deliveries from the queue.
     pub fn taker(self) -> Taker {
         match self {
             Self::Queue | Self::Tracked => Taker::Consumers,
@@ -46,19 +46,18 @@ impl ProcessingKind {
     }
 }
 
-/// Who takes from a queue what is processed so: what is one's is nobody else's (CLM-9).
+/// The party that receives deliveries from a queue. No other party may (CLM-9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taker {
-    /// Whoever consumes it.
     Consumers,
-    /// The gateway, which calls somebody with it.
+    /// The gateway, which calls an endpoint.
     Gateway,
-    /// Whoever begins the claim.
+    /// A worker that begins the claim.
     Worker,
 }
 
 impl Taker {
-    /// For people.
+    /// The name of the party in texts for people.
     pub fn told(self) -> &'static str {
         match self {
             Self::Consumers => "consumers",

@@ -1,6 +1,7 @@
-//! Processing: what is done with a message once it is taken up, and what may come of it (CLM-6, CLM-7, CLM-9).
+//! Processing of messages and the outcome of attempts (CLM-6, CLM-7, CLM-9).
 //!
-//! A route says how ([`Processing`]); an attempt ends in an [`Ending`]; [`Retry`] says when the next one is due. What an ending means for the claim is judged in [`crate::claim`].
+//! A route sets the parameters ([`Processing`]). An attempt ends in an [`Ending`], and [`Retry`] determines
+//! the time of the next one. [`crate::claim`] judges the effect of an ending on the claim.
 
 use std::time::Duration;
 
@@ -19,45 +20,46 @@ mod kind;
 pub use answer::{Answer, is_reference};
 pub use kind::{ProcessingKind, Taker};
 
-/// How what is sent by a route is processed, and how attempts follow each other.
+/// How the messages of a route are processed, and how attempts follow each other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Processing {
-    /// By whom.
+    /// The party that processes the messages.
     pub kind: ProcessingKind,
-    /// Where an HTTP processor is called, or messages are pushed to.
+    /// URL of the HTTP processor or of the receiver of pushes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// In which form messages are pushed.
+    /// The form in which messages are pushed.
     #[serde(default, skip_serializing_if = "PushForm::is_default")]
     pub form: PushForm,
-    /// Where in the answer the posting reference is, as a JSON pointer.
+    /// JSON pointer to the reference in the processor's response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
-    /// How long a call may take; shorter than the deadline.
+    /// Longest duration of a call, in seconds; shorter than the deadline.
     #[serde(default = "timeout_default")]
     pub timeout_seconds: u32,
-    /// For how long an attempt is in progress before it counts as failed; the worker can ask for more.
+    /// Duration of an attempt in seconds after which it counts as failed. The worker can extend it.
     #[serde(default = "deadline_default")]
     pub deadline_seconds: u32,
-    /// What follows an attempt whose outcome is unknown.
-    #[serde(default)]
+    /// The treatment of an attempt whose outcome is unknown.
+    // Sealed registry entries of older stores use the name `in_doubt`, and their bytes cannot be rewritten.
+    #[serde(default, alias = "in_doubt")]
     pub on_unknown_outcome: UnknownOutcome,
-    /// The pause after the first failed attempt; it doubles with each further one.
+    /// Pause after the first failed attempt, in seconds. It doubles with each further one.
     #[serde(default = "backoff_default")]
     pub backoff_seconds: u32,
-    /// The longest pause.
+    /// Longest pause between two attempts, in seconds.
     #[serde(default = "backoff_max_default")]
     pub backoff_max_seconds: u32,
 }
 
-/// In which form messages are pushed (DLV-1).
+/// The form in which messages are pushed (DLV-1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum PushForm {
-    /// As consumers get it.
+    /// The form that consumers receive.
     #[default]
     Native,
     /// As a CloudEvent in structured mode; events only.
@@ -72,15 +74,15 @@ impl PushForm {
     }
 }
 
-/// What follows an attempt whose outcome is unknown (CLM-7).
+/// The treatment of an attempt whose outcome is unknown (CLM-7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum UnknownOutcome {
-    /// The next attempt: the processor must know by the id what it has done.
+    /// Make the next attempt. The processor must recognize the id of work that it has done.
     #[default]
     Retry,
-    /// Nothing, until a person has looked.
+    /// Hold the claim until a person has settled it.
     Hold,
 }
 
@@ -107,7 +109,7 @@ impl Default for Processing {
 }
 
 impl Processing {
-    /// Of a kind, with its default parameters.
+    /// Processing of a kind with its default parameters.
     pub fn of(kind: ProcessingKind) -> Self {
         Self {
             kind,
@@ -122,12 +124,12 @@ impl Processing {
         }
     }
 
-    /// By an HTTP endpoint.
+    /// Processing by an HTTP endpoint.
     pub fn http(url: impl Into<String>) -> Self {
         Self { url: Some(url.into()), ..Self::of(ProcessingKind::Http) }
     }
 
-    /// By being pushed to an HTTP endpoint.
+    /// Delivery by a push to an HTTP endpoint.
     pub fn push(url: impl Into<String>) -> Self {
         Self { url: Some(url.into()), ..Self::of(ProcessingKind::Push) }
     }
@@ -136,12 +138,12 @@ impl Processing {
         *self == Self::default()
     }
 
-    /// Whether a claim waits for what becomes of its delivery.
+    /// Whether a claim waits for the outcome of its delivery.
     pub fn is_tracked(&self) -> bool {
         self.kind.is_tracked()
     }
 
-    /// How its deliveries are followed.
+    /// The tracking of its deliveries.
     pub fn tracking(&self) -> Tracking {
         match self.on_unknown_outcome {
             _ if !self.is_tracked() => Tracking::Plain,
@@ -150,28 +152,27 @@ impl Processing {
         }
     }
 
-    /// For how long an attempt is in progress before it counts as failed.
+    /// Duration of an attempt after which it counts as failed.
     pub fn deadline(&self) -> Duration {
         Duration::from_secs(u64::from(self.deadline_seconds))
     }
 
-    /// How long a call may take.
+    /// Longest duration of a call.
     pub fn timeout(&self) -> Duration {
         Duration::from_secs(u64::from(self.timeout_seconds))
     }
 
-    /// How long a call may take whose lease ends after so long: what came of it must be on record before. None if too little
-    /// of its time is left for a call to be worth an attempt.
+    /// Time for a call under a lease with `left` remaining: the node must commit the outcome before the lease
+    /// ends. `None` if less than half of the configured timeout is left, which is not worth an attempt.
     pub fn call_time(&self, left: Duration) -> Option<Duration> {
         let time = self.timeout().min(left.saturating_sub(bounds::CALL_LEASE_MARGIN));
         (2 * time >= self.timeout()).then_some(time)
     }
 
-    /// When an attempt that failed is followed by the next, if the processor wants that at a certain time at the
-    /// earliest.
+    /// The time of the next attempt after a failed one. The processor may ask for a shortest pause.
     pub fn retry(&self, at_least: Option<Duration>) -> Retry {
-        let [first, longest] =
-            [self.backoff_seconds, self.backoff_max_seconds].map(|it| Duration::from_secs(it.into()));
+        let [first, longest] = [self.backoff_seconds, self.backoff_max_seconds]
+            .map(|seconds| Duration::from_secs(seconds.into()));
         Retry::Backoff { first, longest, at_least: at_least.unwrap_or_default() }
     }
 
@@ -180,8 +181,9 @@ impl Processing {
         Duration::from_secs(doubled.min(u64::from(self.backoff_max_seconds)))
     }
 
-    /// How long all attempts take at most, with the pauses between (CLM-20): what is reported back may take up to its
-    /// deadline each time, and a push ends with its call. None that somebody takes from a queue are the route's own.
+    /// Longest duration of all attempts with their pauses (CLM-20). A reported attempt may take up to its
+    /// deadline, and a push ends with its call. A `queue` route has no attempts of its own, because its
+    /// consumers do not report.
     pub fn longest(&self, attempts: u32) -> Attempts {
         let each = match self.kind {
             ProcessingKind::Queue => return Attempts::default(),
@@ -192,28 +194,30 @@ impl Processing {
         Attempts { count: attempts, each, pauses }
     }
 
-    /// What is wrong with the parameters, if anything.
+    /// The first problem of the parameters, if any.
     pub fn problem(&self) -> Option<String> {
         let is_called = self.kind.is_called();
-        let within = |what: &str, value: u32, most: u32| {
-            (!(1..=most).contains(&value)).then(|| format!("processing.{what} is {value}, not 1 to {most}"))
-        };
         let pointer = self.reference.as_deref();
         if is_called != self.url.is_some() {
-            return Some("processing.url is for the kinds http and push, and needed there".to_owned());
+            return Some(
+                "processing.url is required for the kinds http and push, and not allowed for others"
+                    .to_owned(),
+            );
         }
         if self.kind != ProcessingKind::Push && self.form != PushForm::Native {
-            return Some("processing.form is for the kind push".to_owned());
+            return Some("processing.form is allowed only for the kind push".to_owned());
         }
         if self.kind.is_sent() && (pointer.is_some() || self.on_unknown_outcome != UnknownOutcome::Retry) {
-            let what = "processing.reference and on_unknown_outcome are of kinds whose outcome is kept";
-            return Some(format!("{what}: what is pushed is sent again until it is taken"));
+            let settings =
+                "processing.reference and processing.on_unknown_outcome are not allowed for the kind push";
+            return Some(format!("{settings}: the gateway pushes again until the receiver accepts"));
         }
         if let Some(pointer) =
-            pointer.filter(|it| !it.starts_with('/') || it.len() > bounds::POINTER_BYTES_MAX)
+            pointer.filter(|text| !text.starts_with('/') || text.len() > bounds::POINTER_BYTES_MAX)
         {
             return Some(format!(
-                "processing.reference is no JSON pointer: {pointer:?} (for example /reference)"
+                "processing.reference must be a JSON pointer of at most {} bytes, for example /reference, not {pointer:?}",
+                limits::POINTER_BYTES_MAX
             ));
         }
         if is_called && self.timeout_seconds >= self.deadline_seconds {
@@ -222,26 +226,32 @@ impl Processing {
                 self.timeout_seconds, self.deadline_seconds
             ));
         }
-        within("deadline_seconds", self.deadline_seconds, bounds::DEADLINE_SECONDS_MAX)
-            .or_else(|| within("timeout_seconds", self.timeout_seconds, bounds::DEADLINE_SECONDS_MAX))
-            .or_else(|| within("backoff_seconds", self.backoff_seconds, bounds::BACKOFF_SECONDS_MAX))
-            .or_else(|| within("backoff_max_seconds", self.backoff_max_seconds, bounds::BACKOFF_SECONDS_MAX))
+        range_problem("deadline_seconds", self.deadline_seconds, bounds::DEADLINE_SECONDS_MAX)
+            .or_else(|| range_problem("timeout_seconds", self.timeout_seconds, bounds::DEADLINE_SECONDS_MAX))
+            .or_else(|| range_problem("backoff_seconds", self.backoff_seconds, bounds::BACKOFF_SECONDS_MAX))
+            .or_else(|| {
+                range_problem("backoff_max_seconds", self.backoff_max_seconds, bounds::BACKOFF_SECONDS_MAX)
+            })
     }
 }
 
-/// All attempts of a route at one message, one after the other.
+/// The problem of a parameter that is not within 1 to `most`.
+fn range_problem(parameter: &str, value: u32, most: u32) -> Option<String> {
+    (!(1..=most).contains(&value)).then(|| format!("processing.{parameter} is {value}, not 1 to {most}"))
+}
+
+/// All attempts of a route to process one message, in sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Attempts {
-    /// How many.
     pub count: u32,
-    /// How long each may take.
+    /// Longest duration of one attempt.
     pub each: Duration,
-    /// All pauses between them.
+    /// Sum of the pauses between attempts.
     pub pauses: Duration,
 }
 
 impl Attempts {
-    /// How long they take at most.
+    /// Longest duration of all attempts with their pauses.
     pub fn total(&self) -> Duration {
         self.each * self.count + self.pauses
     }
@@ -253,25 +263,23 @@ impl std::fmt::Display for Attempts {
     }
 }
 
-/// When an attempt that failed is followed by the next.
+/// The time of the next attempt after a failed one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
-    /// At this time.
     At(Timestamp),
     /// After a pause that doubles with each attempt.
     Backoff {
-        /// The first pause.
         first: Duration,
-        /// The longest.
         longest: Duration,
-        /// What the processor asked for.
+        /// The shortest pause that the processor asked for.
         at_least: Duration,
     },
 }
 
 impl Retry {
-    /// When the attempt after this one, counted from one, is due. A pause lies anywhere in its upper half, so that
-    /// deliveries that failed together do not come back together; for one attempt it is always the same.
+    /// The time of the attempt after attempt number `attempt` (from one). The pause lies in its upper half,
+    /// at a point that depends on delivery and attempt: deliveries that failed together do not return
+    /// together, and repeated computations agree.
     pub fn due(self, attempt: u32, delivery: Serial, now: Timestamp) -> Timestamp {
         let (first, longest, at_least) = match self {
             Self::At(at) => return at,
@@ -279,55 +287,55 @@ impl Retry {
         };
         let full =
             first.saturating_mul(1 << attempt.saturating_sub(1).min(31)).min(longest).as_millis() as u64;
-        // Numbers that follow each other are spread over all of the range.
+        // The multiplication spreads consecutive delivery ids over the whole range.
         let spread = (delivery.0 as u64 ^ u64::from(attempt)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         let pause = Duration::from_millis(full / 2 + spread % (full - full / 2 + 1));
         now.plus(pause.max(at_least))
     }
 }
 
-/// What came of an attempt.
+/// The outcome of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
-    /// It is done.
+    /// The work is done.
     Completed {
-        /// What the processor answered, if it answered anything.
+        /// The processor's response, if any.
         answer: Option<Answer>,
-        /// The posting reference.
+        /// The reference of the result in the target's system.
         reference: Option<String>,
-        /// What is missing all the same, for people.
+        /// The missing parts of a completed result, for people.
         note: Option<String>,
     },
-    /// It is not done, and had no effect.
+    /// The work is not done and had no effect.
     Failed {
-        /// What went wrong, for people.
+        /// The cause, for people.
         error: String,
         /// Whether another attempt would end the same way.
         is_final: bool,
-        /// What the processor answered, if it answered anything.
+        /// The processor's response, if any.
         answer: Option<Answer>,
-        /// When the processor wants the next attempt, at the earliest.
+        /// The shortest pause that the processor asked for.
         retry_after: Option<Duration>,
     },
-    /// Nobody knows whether it is done.
+    /// The outcome is unknown.
     Unknown {
-        /// What is known, for people.
+        /// The known facts, for people.
         error: String,
     },
 }
 
-/// What came of calling somebody outside.
+/// The result of a call to an outside endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Called {
-    /// Of the attempt.
+    /// The outcome of the attempt.
     pub ending: Ending,
-    /// Of whom was called.
+    /// The presence of the endpoint, for the circuit breaker.
     pub presence: Presence,
 }
 
 impl Ending {
-    /// What is to be done with a delivery that no claim waits for, or whose claim cannot be found: that does not make known
-    /// what nobody knows (CLM-7).
+    /// The next action for a delivery that no claim waits for, or whose claim is missing. A missing claim
+    /// does not make an unknown outcome known (CLM-7).
     pub fn without_claim(&self, tracking: Tracking) -> Next {
         match self {
             Self::Completed { .. } => Next::Done,
@@ -337,11 +345,16 @@ impl Ending {
         }
     }
 
-    /// What an HTTP processor's answer means: done for 2xx; to be tried again for 408, 425, 429 and 5xx; anything else
-    /// would be answered the same way again. A gateway between may have passed the request on: what it says with 502
-    /// and 504 is not known to have had no effect. Nor is any other 5xx where what nobody knows of is held for a person, but
-    /// for one that says with 503 when to come back: a processor may fail after its effect, and so may what stands before
-    /// it. The status says so also of an answer that is none here because it is too long to be kept.
+    /// The meaning of an HTTP processor's response:
+    ///
+    /// - 2xx: done.
+    /// - 408, 425, 429 and 5xx: failed, to be tried again.
+    /// - 502 and 504: unknown, because a proxy may have forwarded the request.
+    /// - Any other 5xx on a route that holds unknown outcomes: unknown, because a processor, or a proxy
+    ///   before it, may fail after the effect. A 503 with `Retry-After` counts as failed.
+    /// - Everything else: failed for good, because the processor would answer the same way again.
+    ///
+    /// The status also decides for a response that is too long to be kept (`answer` is `None`).
     pub fn of_http(
         status: u16,
         answer: Option<Answer>,
@@ -354,7 +367,7 @@ impl Ending {
             error += &format!(" with more than {} bytes, which are not kept", bounds::ANSWER_BYTES_MAX);
         }
         match status {
-            200..=299 => Self::done(error, answer, pointer),
+            200..=299 => Self::completed(error, answer, pointer),
             502 | 504 => Self::Unknown { error },
             500..=599
                 if on_unknown_outcome == UnknownOutcome::Hold
@@ -362,15 +375,15 @@ impl Ending {
             {
                 Self::Unknown { error }
             }
-            // Somebody is at it still: who says when to come back does not mean for good.
+            // The processor still works on it: `Retry-After` shows that the refusal is not final.
             409 if retry_after.is_some() => Self::Failed { error, is_final: false, answer, retry_after },
             408 | 425 | 429 | 500..=599 => Self::Failed { error, is_final: false, answer, retry_after },
             _ => Self::Failed { error, is_final: true, answer, retry_after: None },
         }
     }
 
-    /// What a receiver's answer to a push means (DLV-4): done for 2xx, and tried again for everything else. Only time or a
-    /// person can say that it never will be taken.
+    /// The meaning of a receiver's response to a push (DLV-4): done for 2xx, tried again for everything else.
+    /// Only time or a person can decide that a receiver will never accept a message.
     pub fn of_push(status: u16, retry_after: Option<Duration>) -> Self {
         if (200..=299).contains(&status) {
             return Self::Completed { answer: None, reference: None, note: None };
@@ -383,7 +396,7 @@ impl Ending {
         Self::Failed { error, is_final: false, answer: None, retry_after }
     }
 
-    /// What went wrong, if anything did.
+    /// The error of an attempt that is not completed.
     pub fn error(&self) -> Option<&str> {
         match self {
             Self::Completed { .. } => None,
@@ -391,8 +404,8 @@ impl Ending {
         }
     }
 
-    /// The same where nobody was asked in this attempt: of those before it, only who was asked can say that they did nothing,
-    /// so that it is for good is not for the gateway to say (CLM-7).
+    /// The ending of an attempt that made no call. After an earlier attempt it is not final, because only the
+    /// processor knows whether that one had an effect (CLM-7).
     #[must_use]
     pub fn unasked(self, attempt: u32) -> Self {
         match self {
@@ -403,7 +416,7 @@ impl Ending {
         }
     }
 
-    /// The same for an attempt that no other follows.
+    /// The ending of the last attempt: a failure is final, and an unknown outcome becomes a final failure.
     #[must_use]
     pub fn last(self) -> Self {
         match self {
@@ -417,17 +430,20 @@ impl Ending {
         }
     }
 
-    /// Done, though what is to be kept of it may be missing: it would be missing after another attempt, too.
-    fn done(told: String, answer: Option<Answer>, pointer: Option<&str>) -> Self {
+    /// Completed, even if the reference is missing: another attempt would not supply it. `status_text` begins
+    /// the note.
+    fn completed(status_text: String, answer: Option<Answer>, pointer: Option<&str>) -> Self {
         let (reference, note) = match (&answer, pointer) {
             (Some(_), None) => (None, None),
-            (None, None) => (None, Some(told)),
+            (None, None) => (None, Some(status_text)),
             (None, Some(pointer)) => {
-                (None, Some(format!("{told}; so the reference under {pointer} is not known")))
+                (None, Some(format!("{status_text}; so the reference under {pointer} is not known")))
             }
             (Some(answer), Some(pointer)) => match answer.reference(pointer) {
                 Ok(reference) => (Some(reference), None),
-                Err(why) => (None, Some(format!("{told} without a reference under {pointer}: {why}"))),
+                Err(error) => {
+                    (None, Some(format!("{status_text} without a reference under {pointer}: {error}")))
+                }
             },
         };
         Self::Completed { answer, reference, note }

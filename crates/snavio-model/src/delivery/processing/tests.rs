@@ -2,12 +2,12 @@ use super::*;
 
 /// CLM-6
 #[test]
-fn pauses_double_up_to_the_longest_and_are_spread() {
+fn pauses_double_up_to_a_limit_and_are_spread() {
     let retry = Processing::of(ProcessingKind::Http).retry(None);
     for (attempt, longest) in [(1, 1000), (2, 2000), (3, 4000), (6, 32_000), (7, 60_000), (99, 60_000)] {
         let pauses: Vec<_> =
             (0..100).map(|delivery| retry.due(attempt, Serial(delivery), Timestamp(0)).0).collect();
-        assert!(pauses.iter().all(|it| (longest / 2..=longest).contains(it)), "{attempt}: {pauses:?}");
+        assert!(pauses.iter().all(|pause| (longest / 2..=longest).contains(pause)), "{attempt}: {pauses:?}");
         let (least, most) = (pauses.iter().min().unwrap(), pauses.iter().max().unwrap());
         assert!(most - least > longest / 4, "{attempt}: {least} to {most}");
     }
@@ -18,7 +18,7 @@ fn pauses_double_up_to_the_longest_and_are_spread() {
 
 /// CLM-20
 #[test]
-fn all_attempts_together_take_their_deadlines_and_pauses() {
+fn total_time_covers_all_deadlines_and_pauses() {
     let processing = Processing::of(ProcessingKind::Http);
     assert_eq!(processing.longest(1).total(), Duration::from_secs(30));
     assert_eq!(processing.longest(4).total(), Duration::from_secs(4 * 30 + 1 + 2 + 4));
@@ -27,20 +27,26 @@ fn all_attempts_together_take_their_deadlines_and_pauses() {
     assert_eq!((push.total(), push.to_string()), (Duration::from_secs(115), "5 × 20 s + 15 s".to_owned()));
 }
 
+fn answer(status: u16, body: &str) -> Answer {
+    Answer { status, content_type: None, body: body.to_owned().into() }
+}
+
+const REFERENCES: &str = r#"{"ref":["JE-1",7,""]}"#;
+
+fn describe_ending(status: u16, retry_after: Option<Duration>, on_unknown_outcome: UnknownOutcome) -> String {
+    let answer = Some(answer(status, REFERENCES));
+    match Ending::of_http(status, answer, Some("/ref/0"), retry_after, on_unknown_outcome) {
+        Ending::Completed { reference, .. } => format!("done {reference:?}"),
+        Ending::Failed { is_final: true, .. } => "final".to_owned(),
+        Ending::Failed { .. } => "again".to_owned(),
+        Ending::Unknown { .. } => "unknown".to_owned(),
+    }
+}
+
 /// CLM-6, CLM-7, CLM-9
 #[test]
-fn an_answer_is_done_tried_again_or_final() {
-    let answer = |status| Answer { status, content_type: None, body: r#"{"ref":["JE-1",7,""]}"#.into() };
+fn answer_status_decides_the_ending() {
     let soon = Some(Duration::from_secs(1));
-    let ended = |status, retry_after, on_unknown_outcome| {
-        let answer = Some(answer(status));
-        match Ending::of_http(status, answer, Some("/ref/0"), retry_after, on_unknown_outcome) {
-            Ending::Completed { reference, .. } => format!("done {reference:?}"),
-            Ending::Failed { is_final: true, .. } => "final".to_owned(),
-            Ending::Failed { .. } => "again".to_owned(),
-            Ending::Unknown { .. } => "unknown".to_owned(),
-        }
-    };
     for (statuses, retried, held) in [
         (&[200, 201, 204][..], "done Some(\"JE-1\")", "done Some(\"JE-1\")"),
         (&[408, 425, 429], "again", "again"),
@@ -49,32 +55,40 @@ fn an_answer_is_done_tried_again_or_final() {
         (&[301, 400, 401, 404, 409, 422], "final", "final"),
     ] {
         for status in statuses {
-            assert_eq!(ended(*status, None, UnknownOutcome::Retry), retried, "{status}");
-            assert_eq!(ended(*status, None, UnknownOutcome::Hold), held, "{status}");
+            assert_eq!(describe_ending(*status, None, UnknownOutcome::Retry), retried, "{status}");
+            assert_eq!(describe_ending(*status, None, UnknownOutcome::Hold), held, "{status}");
         }
     }
-    assert_eq!(ended(503, soon, UnknownOutcome::Hold), "again", "it was not let in");
-    assert_eq!(ended(500, soon, UnknownOutcome::Hold), "unknown");
+    assert_eq!(
+        describe_ending(503, soon, UnknownOutcome::Hold),
+        "again",
+        "the processor did not accept the request"
+    );
+    assert_eq!(describe_ending(500, soon, UnknownOutcome::Hold), "unknown");
     for (pointer, reference) in [("/ref/1", Some("7")), ("/ref/2", None), ("/ref", None), ("/none", None)] {
-        assert_eq!(answer(200).reference(pointer).ok().as_deref(), reference, "{pointer}");
+        assert_eq!(answer(200, REFERENCES).reference(pointer).ok().as_deref(), reference, "{pointer}");
     }
 }
 
 /// CLM-6, CLM-9
 #[test]
-fn a_processor_that_is_at_it_still_is_asked_again_and_a_reference_is_one_line() {
-    let answer = |body: &str| Answer { status: 409, content_type: None, body: body.to_owned().into() };
-    let later =
-        Ending::of_http(409, Some(answer("{}")), None, Some(Duration::from_secs(3)), UnknownOutcome::Retry);
+fn busy_processor_is_asked_again_and_reference_is_one_line() {
+    let later = Ending::of_http(
+        409,
+        Some(answer(409, "{}")),
+        None,
+        Some(Duration::from_secs(3)),
+        UnknownOutcome::Retry,
+    );
     assert!(matches!(later, Ending::Failed { is_final: false, .. }), "{later:?}");
     for (body, reference) in [(r#"{"r":"JE\u00001"}"#, None), (r#"{"r":"JE-1"}"#, Some("JE-1"))] {
-        assert_eq!(answer(body).reference("/r").ok().as_deref(), reference, "{body}");
+        assert_eq!(answer(409, body).reference("/r").ok().as_deref(), reference, "{body}");
     }
 }
 
-/// CLM-5, CLM-9: the effect is there, and another attempt would not bring what is missing.
+/// CLM-5, CLM-9: the effect happened, and another attempt would not supply the missing reference.
 #[test]
-fn what_is_done_says_what_is_missing_all_the_same() {
+fn completed_answer_notes_missing_parts() {
     let long = "the processor answered 201 with more than 262144 bytes, which are not kept";
     let unknown = format!("{long}; so the reference under /r is not known");
     let without = "the processor answered 201 without a reference under /r: no text or number of 1 to 256 \
@@ -91,35 +105,35 @@ fn what_is_done_says_what_is_missing_all_the_same() {
         (None, None, None, Some(long)),
         (None, Some("/r"), None, Some(unknown.as_str())),
     ] {
-        let answer = body.map(|it| Answer { status: 201, content_type: None, body: it.into() });
+        let answer = body.map(|body| answer(201, body));
         let done = Ending::of_http(201, answer.clone(), pointer, None, UnknownOutcome::Retry);
-        let [reference, note] = [reference, note].map(|it| it.map(str::to_owned));
+        let [reference, note] = [reference, note].map(|text| text.map(str::to_owned));
         assert_eq!(done, Ending::Completed { answer, reference, note });
     }
     for (status, word) in [(422, "final"), (503, "again"), (502, "unknown")] {
-        let told = match Ending::of_http(status, None, Some("/r"), None, UnknownOutcome::Retry) {
+        let ending = match Ending::of_http(status, None, Some("/r"), None, UnknownOutcome::Retry) {
             Ending::Failed { is_final: true, answer: None, error, .. } => format!("final: {error}"),
             Ending::Failed { answer: None, error, .. } => format!("again: {error}"),
             Ending::Unknown { error } => format!("unknown: {error}"),
             other => panic!("{other:?}"),
         };
         let says = "with more than 262144 bytes, which are not kept";
-        assert_eq!(told, format!("{word}: the processor answered {status} {says}"));
+        assert_eq!(ending, format!("{word}: the processor answered {status} {says}"));
     }
 }
 
 /// DLV-4, QUA-6
 #[test]
-fn what_is_pushed_is_taken_by_a_2xx_and_by_nothing_else() {
+fn push_is_accepted_only_by_a_2xx() {
     for status in [200, 201, 202, 204, 299] {
         assert_eq!(Ending::of_push(status, None).error(), None, "{status}");
     }
     let wait = Some(Duration::from_secs(7));
     for status in [300, 301, 308, 400, 401, 404, 409, 410, 422, 429, 500, 502, 503, 504] {
         let ending = Ending::of_push(status, wait);
-        let told = ending.error().unwrap_or_default().to_owned();
-        assert!(told.starts_with(&format!("the receiver answered {status}")), "{told}");
-        assert_eq!(told.contains("not followed"), status < 400, "{told}");
+        let error = ending.error().unwrap_or_default().to_owned();
+        assert!(error.starts_with(&format!("the receiver answered {status}")), "{error}");
+        assert_eq!(error.contains("not followed"), status < 400, "{error}");
         assert_eq!(ending.without_claim(Tracking::Plain), Next::Again, "{status}");
         assert!(matches!(&ending, Ending::Failed { retry_after, .. } if *retry_after == wait));
         let last = ending.last().without_claim(Tracking::Plain);
@@ -134,7 +148,7 @@ fn what_is_pushed_is_taken_by_a_2xx_and_by_nothing_else() {
 
 /// CLM-7
 #[test]
-fn what_nobody_was_asked_is_for_good_only_before_any_attempt() {
+fn uncalled_attempt_is_final_only_as_the_first() {
     let ending = |is_final| Ending::Failed { error: "no".into(), is_final, answer: None, retry_after: None };
     for (attempt, is_final, stays) in [(1, true, true), (2, true, false), (2, false, false)] {
         assert_eq!(ending(is_final).unasked(attempt), ending(stays), "{attempt}");
@@ -145,7 +159,7 @@ fn what_nobody_was_asked_is_for_good_only_before_any_attempt() {
 
 /// CLM-7, DLV-4
 #[test]
-fn a_call_ends_before_its_lease_or_is_not_made() {
+fn call_ends_before_its_lease_or_is_not_made() {
     let processing =
         Processing { timeout_seconds: 20, deadline_seconds: 30, ..Processing::http("https://x") };
     for (left_ms, time_ms) in [
@@ -160,16 +174,16 @@ fn a_call_ends_before_its_lease_or_is_not_made() {
         assert_eq!(time, time_ms.map(Duration::from_millis), "{left_ms}");
     }
     let shortest = Processing { timeout_seconds: 1, deadline_seconds: 2, ..processing };
-    assert_eq!(shortest.call_time(shortest.deadline()), Some(shortest.timeout()), "as long as it is prompt");
+    assert_eq!(shortest.call_time(shortest.deadline()), Some(shortest.timeout()), "if it starts promptly");
 }
 
 /// DLV-1
 #[test]
-fn what_is_pushed_is_complete_when_it_is_queued() {
+fn pushed_claim_is_complete_when_queued() {
     let push = Processing::push("https://shop.example/hook");
     assert_eq!((push.problem(), push.is_tracked(), push.tracking()), (None, false, Tracking::Plain));
     let text = serde_json::to_string(&push).unwrap();
-    assert!(!text.contains("form"), "what is usual is not said: {text}");
+    assert!(!text.contains("form"), "defaults are not written: {text}");
     let read: Processing =
         serde_json::from_str(r#"{"kind":"push","url":"https://x.example/","form":"cloudevents_binary"}"#)
             .unwrap();
@@ -178,7 +192,7 @@ fn what_is_pushed_is_complete_when_it_is_queued() {
 
 /// CLM-9
 #[test]
-fn parameters_that_cannot_work_are_named() {
+fn unworkable_parameters_are_named() {
     let http = || Processing::http("https://gl.example/post");
     assert_eq!(http().problem(), None);
     for (processing, says) in [

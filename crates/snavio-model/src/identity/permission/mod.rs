@@ -1,61 +1,58 @@
-//! Who may do what (REG-9): one table, and what it means for entries of the registry and changes of them. Nothing
-//! else decides it.
+//! The permissions of roles (REG-9): one table, and its application to registry entries and their changes. No
+//! other code decides permissions.
 
 use std::borrow::Cow;
 
 use crate::name::ServiceName;
 use crate::registry::{Change, Entry, GrantRequest, Registry, Role, Wish};
 
-/// What somebody may want to do.
+/// A kind of action that needs permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Permission {
-    /// See what a tenant owns.
+    /// Read the entries and messages of a tenant.
     Read,
-    /// Change what a tenant owns: services, routes, grants, keys.
+    /// Change the entries of a tenant: services, routes, grants, keys.
     Manage,
-    /// Mend what went wrong with messages: redrive, purge, receive and acknowledge for others.
+    /// Repair the delivery of messages: redrive, purge, receive and acknowledge for others.
     Mend,
-    /// Decide what an id means that was used for two contents (CLM-12), and what of it is held or erased (CLM-18).
+    /// Resolve conflicts about the content of an id (CLM-12), hold ids and erase their content (CLM-18).
     Resolve,
-    /// See who did what.
+    /// Read the audit log and the changelog.
     Record,
     /// Run the platform: tenants, issuers, tokens, bans.
     Operate,
 }
 
 impl Permission {
-    /// All of them.
     pub const ALL: [Self; 6] =
         [Self::Read, Self::Manage, Self::Mend, Self::Resolve, Self::Record, Self::Operate];
 }
 
-/// As whom somebody acts.
+/// The principal of a request, as permissions see it.
 #[derive(Debug, Clone, Copy)]
 pub enum Standing<'a> {
-    /// Whoever shows the operator's own token.
+    /// The holder of the operator's own token.
     Operator,
-    /// A person, by role, for one tenant or for all.
+    /// A person with a role in one tenant or on the platform.
     Person {
-        /// What the person is there for.
         role: Role,
-        /// For which tenant; all of them without one.
+        /// `None` for a platform-wide token.
         tenant: Option<&'a str>,
     },
-    /// A service, for its own tenant.
+    /// A service, in its own tenant.
     Service(&'a ServiceName),
 }
 
-/// Whose things an act is about.
+/// The owner of the objects of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over<'a> {
-    /// Nobody's but the platform's.
+    /// The platform itself.
     Platform,
-    /// A tenant's.
     Tenant(&'a str),
 }
 
 impl<'a> Over<'a> {
-    /// What an entry's owner owns.
+    /// The owner of an entry.
     pub fn owner(entry: &'a Entry) -> Self {
         match entry.owner() {
             "" => Self::Platform,
@@ -64,18 +61,17 @@ impl<'a> Over<'a> {
     }
 }
 
-/// What comes of asking.
+/// The judgement of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// It may be done.
     Allowed,
-    /// It is within reach and not allowed.
+    /// The principal reaches the owner and lacks the permission.
     Forbidden,
-    /// It is another tenant's: as if it were not there (QUA-5).
+    /// The owner is another tenant. The answer must not reveal that the object exists (QUA-5).
     Hidden,
 }
 
-/// How far somebody reaches.
+/// The owners that a principal reaches.
 enum Reach<'a> {
     All,
     Tenant(&'a str),
@@ -83,7 +79,7 @@ enum Reach<'a> {
 }
 
 impl<'a> Standing<'a> {
-    /// The one tenant somebody acts for; none for whoever acts for all.
+    /// The one tenant that the principal acts for; `None` if there is no single one.
     pub fn tenant(self) -> Option<&'a str> {
         match self.reach() {
             Reach::Tenant(tenant) => Some(tenant),
@@ -91,7 +87,7 @@ impl<'a> Standing<'a> {
         }
     }
 
-    /// Whether this may be done.
+    /// Judges an action on the objects of an owner.
     pub fn judge(self, permission: Permission, over: Over<'_>) -> Verdict {
         match (self.reach(), over) {
             (Reach::All, _) => self.granted(permission),
@@ -101,66 +97,73 @@ impl<'a> Standing<'a> {
         }
     }
 
-    /// Whether an entry is shown. Who may act in a tenant's name is told only to whoever may see who did what; a
-    /// request is also its producer's to see.
+    /// Whether the principal sees an entry. Personal tokens show who can act in a tenant, so they need
+    /// [`Permission::Record`]. The producer of a grant request sees it too.
     pub fn sees(self, entry: &Entry) -> bool {
         let may = |permission, over| self.judge(permission, over) == Verdict::Allowed;
         match entry {
             Entry::PersonalToken(_) => may(Permission::Record, Over::owner(entry)),
-            Entry::GrantRequest(it) => self.reads(it.target.tenant()) || self.reads(it.source.tenant()),
+            Entry::GrantRequest(request) => {
+                self.reads(request.target.tenant()) || self.reads(request.source.tenant())
+            }
             _ => may(Permission::Read, Over::owner(entry)),
         }
     }
 
-    /// An entry as it is shown to somebody who sees it. Who asked for a grant is the asking tenant's affair: the other
-    /// one is told which tenant it was (REG-8).
+    /// An entry as the principal sees it. Only the requesting tenant sees the person who requested a grant;
+    /// the other tenant sees the name of the requesting tenant (REG-8).
     pub fn view(self, entry: &Entry) -> Cow<'_, Entry> {
         match entry {
-            Entry::GrantRequest(it) if !self.reads(it.source.tenant()) => {
-                let asked_by = it.source.tenant().to_owned();
-                Cow::Owned(Entry::GrantRequest(GrantRequest { asked_by, ..it.clone() }))
+            Entry::GrantRequest(request) if !self.reads(request.source.tenant()) => {
+                let asked_by = request.source.tenant().to_owned();
+                Cow::Owned(Entry::GrantRequest(GrantRequest { asked_by, ..request.clone() }))
             }
             _ => Cow::Borrowed(entry),
         }
     }
 
-    /// Whether what a tenant owns is shown.
+    /// Whether the principal may read the objects of a tenant.
     pub fn reads(self, tenant: &str) -> bool {
         self.judge(Permission::Read, Over::Tenant(tenant)) == Verdict::Allowed
     }
 
-    /// Whether a change of the registry is shown.
+    /// Whether the principal sees a change of the registry. The entry's owner before or after the change sees
+    /// it.
     pub fn sees_change(self, change: &Change) -> bool {
-        let is_seen = |entry| self.judge(Permission::Record, Over::owner(entry)) == Verdict::Allowed;
-        change.before.iter().chain(&change.after).any(is_seen)
+        let mut entries = change.before.iter().chain(&change.after);
+        entries.any(|entry| self.judge(Permission::Record, Over::owner(entry)) == Verdict::Allowed)
     }
 
-    /// Whether a wish may be fulfilled. What was another's before is not taken over, and what would change nothing
-    /// is judged all the same: a yes would tell that it is there.
+    /// Judges a requested change of the registry. The owners of the entry before and after the change must
+    /// both allow it, so that no principal takes over the entry of another tenant. A change without an effect
+    /// needs the same permission, because a positive answer would reveal that the entry exists.
     pub fn judge_wish(self, registry: &Registry, wish: &Wish) -> Verdict {
         let before = registry.get(&wish.key());
         let after = match wish {
             Wish::Put(entry) => Some(entry),
             Wish::Remove(_) => None,
         };
-        if let (_, Some(Entry::GrantRequest(it))) | (Some(Entry::GrantRequest(it)), None) = (before, after) {
+        if let (_, Some(Entry::GrantRequest(request))) | (Some(Entry::GrantRequest(request)), None) =
+            (before, after)
+        {
             let is_removed = after.is_none();
-            return self.judge_request(&it.source, is_removed.then_some(&it.target));
+            return self.judge_request(&request.source, is_removed.then_some(&request.target));
         }
-        let permission = needed(before, after);
+        let permission = required_permission(before, after);
         let over = before.into_iter().chain(after).map(Over::owner);
-        // Nobody is told that there was nothing to remove, but whoever would be told that there was.
+        // The removal of a missing entry is `Hidden`, like that of another tenant's entry: the two answers
+        // must not differ.
         over.map(|over| self.judge(permission, over)).max().unwrap_or(Verdict::Hidden)
     }
 
-    /// REG-8: a request is made for a source by the source itself or its tenant's people, who may withdraw it; the
-    /// target's owner may remove it too.
+    /// Judges a grant request (REG-8). The source itself and the people of its tenant create and withdraw the
+    /// request; the owner of the target may remove it too.
     fn judge_request(self, source: &ServiceName, target: Option<&ServiceName>) -> Verdict {
         if matches!(self, Self::Service(own) if own == source) {
             return Verdict::Allowed;
         }
-        let of = |it: &ServiceName| self.judge(Permission::Manage, Over::Tenant(it.tenant()));
-        target.map(of).into_iter().chain([of(source)]).min().unwrap_or(Verdict::Hidden)
+        let manages = |service: &ServiceName| self.judge(Permission::Manage, Over::Tenant(service.tenant()));
+        target.map(manages).into_iter().chain([manages(source)]).min().unwrap_or(Verdict::Hidden)
     }
 
     fn reach(self) -> Reach<'a> {
@@ -173,7 +176,7 @@ impl<'a> Standing<'a> {
         }
     }
 
-    /// The table.
+    /// The table of permissions.
     fn granted(self, permission: Permission) -> Verdict {
         use Permission::{Manage, Mend, Operate, Read, Record, Resolve};
         let granted: &[Permission] = match self {
@@ -191,14 +194,14 @@ impl<'a> Standing<'a> {
     }
 }
 
-/// What it takes to make an entry another one. A tenant's people may say how to reach them; that it is there, and
-/// whether it is suspended, is the platform's.
-fn needed(before: Option<&Entry>, after: Option<&Entry>) -> Permission {
+/// The permission that a change of an entry requires. The people of a tenant may change its contact; the
+/// platform creates, removes and suspends tenants.
+fn required_permission(before: Option<&Entry>, after: Option<&Entry>) -> Permission {
     match (before, after) {
         (Some(Entry::Tenant(before)), Some(Entry::Tenant(after))) if before.suspended == after.suspended => {
             Permission::Manage
         }
-        // Issuers speak for workloads of all tenants: whose a subject is, is the platform's to say.
+        // One issuer attests workloads of all tenants, so only the platform assigns its subjects to services.
         (_, Some(Entry::Workload(_))) => Permission::Operate,
         _ => match after.or(before) {
             Some(Entry::Tenant(_) | Entry::PersonalToken(_) | Entry::Issuer(_) | Entry::Ban(_)) => {

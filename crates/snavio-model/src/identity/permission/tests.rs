@@ -27,15 +27,15 @@ fn person(role: Role, tenant: Option<&str>) -> Standing<'_> {
     Standing::Person { role, tenant }
 }
 
-/// REG-9, QUA-5: every standing, every act, over its own tenant, another one and the platform.
+/// REG-9, QUA-5: every principal and every permission, for its own tenant, another one and the platform.
 #[test]
-fn the_table_says_who_may_do_what_and_where() {
-    use Verdict::{Allowed as Yes, Forbidden as No, Hidden as Gone};
+fn permission_table_is_complete() {
+    use Verdict::{Allowed as Yes, Forbidden as No, Hidden};
     let bot = service("acme/bot");
     let own = Some("acme");
     // In the order of `Permission::ALL`: read, manage, mend, resolve, record, operate.
     let all = [Yes; 6];
-    let (gone, no) = ([Gone; 6], [No; 6]);
+    let (hidden, no) = ([Hidden; 6], [No; 6]);
     let reads = [Yes, No, No, No, No, No];
     let audits = [Yes, No, No, No, Yes, No];
     let mends = [Yes, No, Yes, No, No, No];
@@ -44,22 +44,22 @@ fn the_table_says_who_may_do_what_and_where() {
     for (name, who, of_own, of_other, of_platform) in [
         ("the operator's token", Standing::Operator, all, all, all),
         ("an operator", person(Role::Operator, None), all, all, all),
-        ("a tenant's admin", person(Role::TenantAdmin, own), manages, gone, no),
-        ("a tenant's viewer", person(Role::TenantViewer, own), reads, gone, no),
-        ("a tenant's bookkeeper", person(Role::AccountingOps, own), resolves, gone, no),
-        ("a tenant's auditor", person(Role::Auditor, own), audits, gone, no),
+        ("a tenant's admin", person(Role::TenantAdmin, own), manages, hidden, no),
+        ("a tenant's viewer", person(Role::TenantViewer, own), reads, hidden, no),
+        ("a tenant's bookkeeper", person(Role::AccountingOps, own), resolves, hidden, no),
+        ("a tenant's auditor", person(Role::Auditor, own), audits, hidden, no),
         ("an auditor of all", person(Role::Auditor, None), audits, audits, audits),
-        ("a service", Standing::Service(&bot), mends, gone, no),
-        // Never issued: a role of a tenant without one reaches nothing.
-        ("an admin of none", person(Role::TenantAdmin, None), gone, gone, no),
-        ("a viewer of none", person(Role::TenantViewer, None), gone, gone, no),
-        ("a bookkeeper of none", person(Role::AccountingOps, None), gone, gone, no),
+        ("a service", Standing::Service(&bot), mends, hidden, no),
+        // Such tokens are never issued: a tenant role without a tenant reaches nothing.
+        ("an admin of none", person(Role::TenantAdmin, None), hidden, hidden, no),
+        ("a viewer of none", person(Role::TenantViewer, None), hidden, hidden, no),
+        ("a bookkeeper of none", person(Role::AccountingOps, None), hidden, hidden, no),
     ] {
         for (over, expected) in
             [(Over::Tenant("acme"), of_own), (Over::Tenant("zeta"), of_other), (Over::Platform, of_platform)]
         {
-            let told = Permission::ALL.map(|permission| who.judge(permission, over));
-            assert_eq!(told, expected, "{name} over {over:?}");
+            let judged = Permission::ALL.map(|permission| who.judge(permission, over));
+            assert_eq!(judged, expected, "{name} over {over:?}");
         }
     }
     for role in Role::ALL {
@@ -100,17 +100,23 @@ fn workload(of: &str) -> Entry {
     Entry::Workload(Workload { issuer, subject, service: service(of) })
 }
 
+fn tenant_entry(name: &str, suspended: bool, contact: Option<&str>) -> Entry {
+    Entry::Tenant(Tenant { name: tenant(name), contact: contact.map(Into::into), suspended })
+}
+
+fn grant_entry(from: &str, to: &str) -> Entry {
+    Entry::Grant(Grant::new(service(from), service(to), GrantedName::new("pay").unwrap()))
+}
+
 fn registry() -> Registry {
-    let of = |name: &str, suspended| Entry::Tenant(Tenant { name: tenant(name), contact: None, suspended });
     let ban = Ban { source: service("acme/bot"), reason: String::new(), until: None };
-    let grant = Grant::new(service("acme/bot"), service("zeta/bot"), GrantedName::new("pay").unwrap());
     let mut registry = Registry::default();
     let entries = vec![
-        of("acme", false),
-        of("zeta", true),
+        tenant_entry("acme", false, None),
+        tenant_entry("zeta", true, None),
         Entry::Service(Service::new(service("acme/bot"))),
         Entry::Service(Service::new(service("zeta/bot"))),
-        Entry::Grant(grant),
+        grant_entry("acme/bot", "zeta/bot"),
         Entry::GrantRequest(request()),
         token("acme"),
         issuer(),
@@ -121,10 +127,14 @@ fn registry() -> Registry {
     registry
 }
 
-/// REG-2, REG-8, REG-9: what a tenant's people may change, and what stays the platform's.
+fn put_tenant(name: &str, suspended: bool, contact: Option<&str>) -> Wish {
+    Wish::Put(tenant_entry(name, suspended, contact))
+}
+
+/// REG-2, REG-8, REG-9: the people of a tenant change its entries, and the platform changes the rest.
 #[test]
-fn wishes_are_judged_by_what_they_would_change() {
-    use Verdict::{Allowed as Yes, Forbidden as No, Hidden as Gone};
+fn wishes_are_judged_by_their_effect() {
+    use Verdict::{Allowed as Yes, Forbidden as No, Hidden};
     let registry = registry();
     let acme = person(Role::TenantAdmin, Some("acme"));
     let zeta = person(Role::TenantAdmin, Some("zeta"));
@@ -133,37 +143,47 @@ fn wishes_are_judged_by_what_they_would_change() {
     let (bot, other) = (Standing::Service(&source), service("acme/other"));
     let other = Standing::Service(&other);
     let put = Wish::Put;
-    let gone = |entry: &Entry| Wish::Remove(entry.key());
-    let of = |name: &str, suspended, contact: Option<&str>| {
-        put(Entry::Tenant(Tenant { name: tenant(name), contact: contact.map(Into::into), suspended }))
-    };
-    let grant = |from: &str, to: &str| {
-        Entry::Grant(Grant::new(service(from), service(to), GrantedName::new("pay").unwrap()))
-    };
-    let service_of = |name: &str| put(Entry::Service(Service::new(service(name))));
+    let remove = |entry: &Entry| Wish::Remove(entry.key());
+    let new_service = Entry::Service(Service::new(service("acme/more")));
     let asked = Entry::GrantRequest(request());
     let cases = [
-        ("a contact of its own", of("acme", false, Some("x")), [Yes, Gone, No, No, No]),
-        ("its own as it is", of("acme", false, None), [Yes, Gone, No, No, No]),
-        ("its own suspended", of("acme", true, None), [No, Gone, No, No, No]),
-        ("a suspension lifted", of("zeta", false, None), [Gone, No, Gone, Gone, Gone]),
-        ("a new tenant", of("new", false, None), [Gone, Gone, Gone, Gone, Gone]),
-        ("a service", service_of("acme/more"), [Yes, Gone, No, No, No]),
-        ("a grant by its target's owner", put(grant("zeta/bot", "acme/bot")), [Yes, Gone, No, No, No]),
-        ("a grant that is there", put(grant("acme/bot", "zeta/bot")), [Gone, Yes, Gone, Gone, Gone]),
-        ("a grant taken back", gone(&grant("acme/bot", "zeta/bot")), [Gone, Yes, Gone, Gone, Gone]),
-        ("nothing taken back", gone(&grant("zeta/bot", "zeta/bot")), [Gone, Gone, Gone, Gone, Gone]),
-        ("a token", put(token("acme")), [No, Gone, No, No, No]),
+        ("a contact of its own", put_tenant("acme", false, Some("x")), [Yes, Hidden, No, No, No]),
+        ("its own as it is", put_tenant("acme", false, None), [Yes, Hidden, No, No, No]),
+        ("its own suspended", put_tenant("acme", true, None), [No, Hidden, No, No, No]),
+        ("a suspension lifted", put_tenant("zeta", false, None), [Hidden, No, Hidden, Hidden, Hidden]),
+        ("a new tenant", put_tenant("new", false, None), [Hidden, Hidden, Hidden, Hidden, Hidden]),
+        ("a service", put(new_service), [Yes, Hidden, No, No, No]),
+        (
+            "a grant by its target's owner",
+            put(grant_entry("zeta/bot", "acme/bot")),
+            [Yes, Hidden, No, No, No],
+        ),
+        (
+            "a grant that exists",
+            put(grant_entry("acme/bot", "zeta/bot")),
+            [Hidden, Yes, Hidden, Hidden, Hidden],
+        ),
+        (
+            "a revoked grant",
+            remove(&grant_entry("acme/bot", "zeta/bot")),
+            [Hidden, Yes, Hidden, Hidden, Hidden],
+        ),
+        (
+            "a missing grant",
+            remove(&grant_entry("zeta/bot", "zeta/bot")),
+            [Hidden, Hidden, Hidden, Hidden, Hidden],
+        ),
+        ("a token", put(token("acme")), [No, Hidden, No, No, No]),
         ("an issuer", put(issuer()), [No, No, No, No, No]),
-        ("its workload", put(workload("acme/bot")), [No, Gone, No, No, No]),
-        ("its workload released", gone(&workload("acme/bot")), [Yes, Gone, No, No, No]),
-        ("another's workload", put(workload("zeta/bot")), [Gone, Gone, Gone, Gone, Gone]),
-        ("a request", put(asked.clone()), [Yes, Gone, No, Yes, No]),
-        ("a request answered", gone(&asked), [Yes, Yes, No, Yes, No]),
+        ("its workload", put(workload("acme/bot")), [No, Hidden, No, No, No]),
+        ("its workload released", remove(&workload("acme/bot")), [Yes, Hidden, No, No, No]),
+        ("another's workload", put(workload("zeta/bot")), [Hidden, Hidden, Hidden, Hidden, Hidden]),
+        ("a request", put(asked.clone()), [Yes, Hidden, No, Yes, No]),
+        ("a request answered", remove(&asked), [Yes, Yes, No, Yes, No]),
     ];
     for (what, wish, expected) in cases {
-        let told = [acme, zeta, viewer, bot, other].map(|who| who.judge_wish(&registry, &wish));
-        assert_eq!(told, expected, "{what}");
+        let judged = [acme, zeta, viewer, bot, other].map(|who| who.judge_wish(&registry, &wish));
+        assert_eq!(judged, expected, "{what}");
         for who in [Standing::Operator, person(Role::Operator, None)] {
             let is_there = registry.get(&wish.key()).is_some() || matches!(wish, Wish::Put(_));
             assert_eq!(who.judge_wish(&registry, &wish) == Yes, is_there, "{what}");
@@ -176,7 +196,7 @@ fn wishes_are_judged_by_what_they_would_change() {
 
 /// REG-8
 #[test]
-fn who_asked_for_a_grant_is_told_to_the_asking_tenant_and_to_whoever_sees_all() {
+fn requesting_person_is_hidden_from_the_target_tenant() {
     let (acme, zeta) = (service("acme/bot"), service("zeta/bot"));
     let asked = Entry::GrantRequest(GrantRequest { asked_by: "anna (id-acme)".into(), ..request() });
     for (who, asked_by) in [
@@ -195,14 +215,14 @@ fn who_asked_for_a_grant_is_told_to_the_asking_tenant_and_to_whoever_sees_all() 
 
 /// REG-9
 #[test]
-fn entries_and_changes_are_shown_to_whoever_they_belong_to() {
+fn entries_and_changes_are_shown_to_their_owners() {
     let registry = registry();
     let bot = service("acme/bot");
     let count = |who: Standing<'_>| registry.entries().filter(|entry| who.sees(entry)).count();
     let all = registry.entries().count();
     assert_eq!(count(Standing::Operator), all);
     assert_eq!(count(person(Role::Auditor, None)), all);
-    // Tenant, service, token, request, workload; the token is not for everybody.
+    // Tenant, service, token, request, workload. A viewer and a service do not see the token.
     assert_eq!(count(person(Role::TenantAdmin, Some("acme"))), 5);
     assert_eq!(count(person(Role::Auditor, Some("acme"))), 5);
     assert_eq!(count(person(Role::TenantViewer, Some("acme"))), 4);

@@ -24,7 +24,7 @@ fn sealed() -> Sealed {
     Sealed("sealed".to_owned())
 }
 
-/// Keys by number, each with when it was made, ends, and was revoked, in days from now.
+/// A key: its number, and the days (from now) of creation, expiry and revocation.
 type Row = (u64, i64, Option<i64>, Option<i64>);
 
 fn registry(rows: &[Row]) -> Registry {
@@ -56,8 +56,8 @@ fn after(registry: &Registry, wishes: Vec<Wish>) -> Registry {
     registry.with(&changes, &AnySecret)
 }
 
-/// `1 previous until 7, 2 current`: what a ring looks like.
-fn shown(registry: &Registry, now: Timestamp) -> String {
+/// The ring as text, for example `1 previous until 7, 2 current`.
+fn describe(registry: &Registry, now: Timestamp) -> String {
     let ring = KeyRing::of(registry, &service()).expect("the service is registered");
     let one = |key: &&Key| {
         let state = format!("{:?}", ring.state(key, now)).to_lowercase();
@@ -72,22 +72,22 @@ fn rotated(rows: &[Row]) -> String {
     let new = KeyRing::of(&registry, &service()).unwrap().rotate(sealed(), NOW);
     let after = after(&registry, new.wishes);
     let view = after.service("acme/bot").unwrap();
-    assert_eq!(view.current_key(NOW).unwrap().version, new.version, "what signs is the newest");
-    shown(&after, NOW)
+    assert_eq!(view.current_key(NOW).unwrap().version, new.version, "the newest key signs");
+    describe(&after, NOW)
 }
 
 /// REG-10
 #[test]
-fn the_key_before_the_new_one_has_its_overlap_and_older_ones_end() {
+fn rotation_keeps_previous_key_for_the_overlap() {
     for (rows, expected) in [
         (&[][..], "1 current"),
         (&[(1, -30, None, None)][..], "1 previous until 7, 2 current"),
         (&[(1, -30, Some(2), None), (2, -5, None, None)], "1 ended until 0, 2 previous until 7, 3 current"),
-        // Ended keys stay as they are.
+        // Ended keys remain unchanged.
         (&[(1, -30, Some(-2), None), (2, -5, None, None)], "1 ended until -2, 2 previous until 7, 3 current"),
-        // Two of one moment, and more than nine.
+        // Two keys of one moment, with more than nine keys.
         (&[(9, -1, Some(6), None), (10, -1, None, None)], "9 ended until 0, 10 previous until 7, 11 current"),
-        // After a revocation without another key: what was to end soon does not live longer for it.
+        // After a revocation without replacement: a key that was to end soon does not live longer.
         (&[(1, -30, Some(2), None), (2, -5, None, Some(-1))], "1 previous until 2, 2 revoked, 3 current"),
     ] {
         assert_eq!(rotated(rows), expected, "{rows:?}");
@@ -96,7 +96,7 @@ fn the_key_before_the_new_one_has_its_overlap_and_older_ones_end() {
 
 /// REG-10
 #[test]
-fn keys_that_ended_long_ago_are_forgotten_but_never_the_newest() {
+fn old_ended_keys_are_removed_but_never_the_newest() {
     let rows = [(1, -99, Some(-31), None), (2, -98, Some(-30), None), (3, -97, None, Some(-40))];
     assert_eq!(rotated(&rows), "2 ended until -30, 3 revoked, 4 current");
     let mut many: Vec<Row> = (1..=40).map(|n| (n, -1, Some(0), None)).collect();
@@ -108,7 +108,7 @@ fn keys_that_ended_long_ago_are_forgotten_but_never_the_newest() {
 
 /// REG-10
 #[test]
-fn a_key_is_due_after_its_days_and_not_when_it_was_taken_back() {
+fn key_is_due_after_its_days_unless_revoked() {
     for (rows, due) in [
         (&[][..], false),
         (&[(1, -29, None, None)][..], false),
@@ -128,7 +128,7 @@ fn a_key_is_due_after_its_days_and_not_when_it_was_taken_back() {
 
 /// REG-12
 #[test]
-fn a_revoked_key_is_replaced_if_it_was_the_current_one() {
+fn revoked_current_key_is_replaced() {
     let rows = [(1, -30, Some(3), None), (2, -5, None, None)];
     for (number, next, expected) in [
         (2, Some(sealed()), "1 previous until 3, 2 revoked, 3 current"),
@@ -139,14 +139,14 @@ fn a_revoked_key_is_replaced_if_it_was_the_current_one() {
         let ring = KeyRing::of(&registry, &service()).unwrap();
         let revoked = ring.revoke(&version(number), next, NOW).expect("there is such a key");
         let after = after(&registry, revoked.wishes);
-        assert_eq!(shown(&after, NOW), expected);
+        assert_eq!(describe(&after, NOW), expected);
         assert_eq!(revoked.replacement.is_some(), expected.contains("3 current"));
         assert!(!after.service("acme/bot").unwrap().key(&version(number)).unwrap().is_good(NOW));
         let again = KeyRing::of(&after, &service()).unwrap();
         let again = again.revoke(&version(number), Some(sealed()), days(1)).unwrap();
-        let is_as_it_is =
+        let has_no_effect =
             |wish: &Wish| matches!(wish, Wish::Put(entry) if after.get(&entry.key()) == Some(entry));
-        assert!(again.wishes.iter().all(is_as_it_is) && again.replacement.is_none(), "once is enough");
+        assert!(again.wishes.iter().all(has_no_effect) && again.replacement.is_none(), "once is enough");
     }
     let registry = registry(&rows);
     let ring = KeyRing::of(&registry, &service()).unwrap();
@@ -156,7 +156,7 @@ fn a_revoked_key_is_replaced_if_it_was_the_current_one() {
 
 /// REG-12
 #[test]
-fn what_ends_soon_is_accepted_now_and_not_any_more_then() {
+fn ending_keys_are_accepted_now_and_refused_later() {
     let two_days = Duration::from_secs(2 * 86_400);
     for (ends, soon) in
         [(None, false), (Some(-1), false), (Some(0), false), (Some(2), true), (Some(3), false)]

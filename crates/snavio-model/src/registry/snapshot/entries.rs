@@ -1,5 +1,5 @@
-//! The entries of an object: one JSON document per line, all of one kind, which the manifest names. Writer and reader
-//! take the same lines for good.
+//! The entries of an object: one JSON document per line, all of the one kind that the manifest names. Writer
+//! and reader apply the same rules.
 
 use std::collections::BTreeSet;
 
@@ -10,24 +10,24 @@ use crate::bounds;
 use crate::name::ServiceName;
 use crate::registry::{Entry, EntryKey, Kind, PushSecret, Registry, Route, problems_alone};
 
-/// Writes an entry as a line.
+/// Appends an entry as a line.
 pub fn write_entry(entry: &Entry, lines: &mut Vec<u8>) -> Result<(), serde_json::Error> {
     match entry {
-        Entry::Tenant(it) => serde_json::to_writer(&mut *lines, it),
-        Entry::Service(it) => serde_json::to_writer(&mut *lines, it),
-        Entry::Key(it) => serde_json::to_writer(&mut *lines, it),
-        Entry::Client(it) => serde_json::to_writer(&mut *lines, it),
-        Entry::Route(it) => serde_json::to_writer(&mut *lines, it),
-        Entry::EventType(it) => serde_json::to_writer(&mut *lines, it),
-        Entry::Grant(it) => serde_json::to_writer(&mut *lines, it),
-        Entry::Subscription(it) => serde_json::to_writer(&mut *lines, it),
-        Entry::PushSecret(it) => serde_json::to_writer(&mut *lines, it),
-        Entry::PersonalToken(it) => serde_json::to_writer(&mut *lines, it),
-        Entry::GrantRequest(it) => serde_json::to_writer(&mut *lines, it),
-        Entry::Issuer(it) => serde_json::to_writer(&mut *lines, it),
-        Entry::Workload(it) => serde_json::to_writer(&mut *lines, it),
-        Entry::Ban(it) => serde_json::to_writer(&mut *lines, it),
-        Entry::Adapter(it) => serde_json::to_writer(&mut *lines, it),
+        Entry::Tenant(entry) => serde_json::to_writer(&mut *lines, entry),
+        Entry::Service(entry) => serde_json::to_writer(&mut *lines, entry),
+        Entry::Key(entry) => serde_json::to_writer(&mut *lines, entry),
+        Entry::Client(entry) => serde_json::to_writer(&mut *lines, entry),
+        Entry::Route(entry) => serde_json::to_writer(&mut *lines, entry),
+        Entry::EventType(entry) => serde_json::to_writer(&mut *lines, entry),
+        Entry::Grant(entry) => serde_json::to_writer(&mut *lines, entry),
+        Entry::Subscription(entry) => serde_json::to_writer(&mut *lines, entry),
+        Entry::PushSecret(entry) => serde_json::to_writer(&mut *lines, entry),
+        Entry::PersonalToken(entry) => serde_json::to_writer(&mut *lines, entry),
+        Entry::GrantRequest(entry) => serde_json::to_writer(&mut *lines, entry),
+        Entry::Issuer(entry) => serde_json::to_writer(&mut *lines, entry),
+        Entry::Workload(entry) => serde_json::to_writer(&mut *lines, entry),
+        Entry::Ban(entry) => serde_json::to_writer(&mut *lines, entry),
+        Entry::Adapter(entry) => serde_json::to_writer(&mut *lines, entry),
     }?;
     lines.push(b'\n');
     Ok(())
@@ -54,96 +54,104 @@ fn read_entry(kind: Kind, line: &[u8]) -> Result<Entry, serde_json::Error> {
     })
 }
 
-/// The entries of an object whose lines were unpacked. Whether they hold together is [`Scope::problem`]'s to say.
+/// Reads the entries of an unpacked object. [`Scope::problem`] checks each entry against the earlier ones.
 pub fn read_entries(object: &Object, lines: &[u8]) -> Result<Vec<Entry>, Fault> {
-    let malformed = |what: String| Err(Fault::malformed(format!("{}: {what}", object.key)));
+    let malformed = |detail: String| Err(Fault::malformed(format!("{}: {detail}", object.key)));
     if lines.len() as u64 != object.text_bytes {
-        return malformed(format!("{} bytes of entries instead of {}", lines.len(), object.text_bytes));
+        return malformed(format!("the entries have {} bytes instead of {}", lines.len(), object.text_bytes));
     }
     let mut entries = Vec::new();
     for (number, line) in lines.split_inclusive(|byte| *byte == b'\n').enumerate() {
-        let Some(line) = line.strip_suffix(b"\n").filter(|it| it.len() < bounds::SNAPSHOT_ENTRY_BYTES_MAX)
+        let Some(line) =
+            line.strip_suffix(b"\n").filter(|line| line.len() < bounds::SNAPSHOT_ENTRY_BYTES_MAX)
         else {
-            return malformed(format!("line {} has no end, or is too long", number + 1));
+            return malformed(format!(
+                "line {} has no line feed, or more than {} bytes",
+                number + 1,
+                limits::SNAPSHOT_ENTRY_BYTES_MAX
+            ));
         };
         match read_entry(object.kind, line) {
             Ok(entry) => entries.push(entry),
-            // The cause may quote a secret's hash: the place must do.
-            Err(error) => return malformed(format!("line {} at {}", number + 1, error.column())),
+            // The parser's message may quote a secret's hash, so the error states only the position.
+            Err(error) => {
+                return malformed(format!("line {} is malformed at column {}", number + 1, error.column()));
+            }
         }
     }
     if entries.len() as u64 != object.entries {
-        return malformed(format!("{} entries instead of {}", entries.len(), object.entries));
+        return malformed(format!("the object has {} entries instead of {}", entries.len(), object.entries));
     }
     Ok(entries)
 }
 
-/// What an entry must hold together with: the entries before it, without those of tenants that were left out.
+/// The context of an entry: the entries before it, except those of omitted tenants.
 pub struct Scope<'a> {
-    /// The entries.
     pub registry: &'a Registry,
-    /// Whose entries do not count.
+    /// Tenants that the snapshot omits.
     pub left_out: &'a BTreeSet<String>,
 }
 
 impl Scope<'_> {
-    /// What is wrong with an entry, if anything. The reader asks this of every entry, and so does the writer.
+    /// The first problem of an entry, if any. Reader and writer both check every entry.
     pub fn problem(&self, entry: &Entry) -> Option<String> {
         let missing = match entry {
             Entry::Tenant(_) | Entry::Issuer(_) => None,
-            Entry::Service(it) => self.lacks_tenant(it.name.tenant()),
-            Entry::Route(it) => self.lacks(&it.target),
-            Entry::EventType(it) => self.lacks(&it.owner),
-            // One to another tenant's events needs nothing of that tenant to be there.
-            Entry::Subscription(it) => self.lacks(&it.target).or_else(|| self.lacks_type(it)),
-            Entry::Grant(it) => self.lacks(&it.target).or_else(|| self.lacks(&it.source)),
-            Entry::PushSecret(it) => self.lacks_route(it),
-            Entry::Key(it) => self.lacks(&it.service),
-            Entry::Client(it) => self.lacks(&it.service),
-            Entry::PersonalToken(it) => it.tenant.as_ref().and_then(|it| self.lacks_tenant(it.as_str())),
-            Entry::GrantRequest(it) if it.is_abroad() => self.lacks(&it.source),
-            Entry::GrantRequest(it) => self.lacks(&it.target).or_else(|| self.lacks(&it.source)),
-            Entry::Workload(it) => self.lacks_issuer(&it.issuer).or_else(|| self.lacks(&it.service)),
-            Entry::Ban(it) => self.lacks(&it.source),
-            Entry::Adapter(it) => self.lacks(&it.service).or_else(|| self.lacks_type_of(it)),
+            Entry::Service(entry) => self.lacks_tenant(entry.name.tenant()),
+            Entry::Route(entry) => self.lacks(&entry.target),
+            Entry::EventType(entry) => self.lacks(&entry.owner),
+            // A subscription to another tenant's events does not need that tenant in the snapshot.
+            Entry::Subscription(entry) => self.lacks(&entry.target).or_else(|| self.lacks_type(entry)),
+            Entry::Grant(entry) => self.lacks(&entry.target).or_else(|| self.lacks(&entry.source)),
+            Entry::PushSecret(entry) => self.lacks_route(entry),
+            Entry::Key(entry) => self.lacks(&entry.service),
+            Entry::Client(entry) => self.lacks(&entry.service),
+            Entry::PersonalToken(token) => {
+                token.tenant.as_ref().and_then(|tenant| self.lacks_tenant(tenant.as_str()))
+            }
+            Entry::GrantRequest(entry) if entry.is_abroad() => self.lacks(&entry.source),
+            Entry::GrantRequest(entry) => self.lacks(&entry.target).or_else(|| self.lacks(&entry.source)),
+            Entry::Workload(entry) => self.lacks_issuer(&entry.issuer).or_else(|| self.lacks(&entry.service)),
+            Entry::Ban(entry) => self.lacks(&entry.source),
+            Entry::Adapter(entry) => self.lacks(&entry.service).or_else(|| self.lacks_type_of(entry)),
         };
         missing.or_else(|| problems_alone(entry).into_iter().next())
     }
 
     fn lacks(&self, service: &ServiceName) -> Option<String> {
-        let there =
+        let exists =
             self.registry.service(service.as_str()).is_some() && !self.left_out.contains(service.tenant());
-        (!there).then(|| format!("service {service} is not there"))
+        (!exists).then(|| format!("service {service} does not exist"))
     }
 
     fn lacks_type(&self, subscription: &Route) -> Option<String> {
         let Some(publisher) = &subscription.events_of else {
-            return Some("it does not say whose events it is for".to_owned());
+            return Some("the subscription does not name a publisher".to_owned());
         };
         let key = EntryKey::event_type(publisher, &subscription.name);
-        let there = subscription.foreign_publisher().is_some() || self.registry.get(&key).is_some();
-        (!there).then(|| format!("{key} is not there"))
+        let exists = subscription.foreign_publisher().is_some() || self.registry.get(&key).is_some();
+        (!exists).then(|| format!("{key} does not exist"))
     }
 
-    /// A suffix may make any type of its events.
+    /// With a suffix an adapter may publish any type, so none is required.
     fn lacks_type_of(&self, adapter: &Adapter) -> Option<String> {
         let key = EntryKey::event_type(&adapter.service, &adapter.event_type);
-        let there = adapter.event_type_suffix.is_some() || self.registry.get(&key).is_some();
-        (!there).then(|| format!("{key} is not there"))
+        let exists = adapter.event_type_suffix.is_some() || self.registry.get(&key).is_some();
+        (!exists).then(|| format!("{key} does not exist"))
     }
 
     fn lacks_route(&self, secret: &PushSecret) -> Option<String> {
-        let there = self.registry.destination(&secret.destination).is_some()
+        let exists = self.registry.destination(&secret.destination).is_some()
             && !self.left_out.contains(secret.owner());
-        (!there).then(|| format!("{} is not there", secret.route_key()))
+        (!exists).then(|| format!("{} does not exist", secret.route_key()))
     }
 
     fn lacks_issuer(&self, issuer: &str) -> Option<String> {
-        self.registry.issuer(issuer).is_none().then(|| format!("issuer {issuer} is not there"))
+        self.registry.issuer(issuer).is_none().then(|| format!("issuer {issuer} does not exist"))
     }
 
     fn lacks_tenant(&self, tenant: &str) -> Option<String> {
-        let there = self.registry.tenant(tenant).is_some() && !self.left_out.contains(tenant);
-        (!there).then(|| format!("tenant {tenant} is not there"))
+        let exists = self.registry.tenant(tenant).is_some() && !self.left_out.contains(tenant);
+        (!exists).then(|| format!("tenant {tenant} does not exist"))
     }
 }

@@ -1,5 +1,5 @@
-//! The manifest: `registry/latest.json`, one object `{"manifest": …, "signature": …}`. The signature is over the very
-//! bytes of the manifest, after a line that says what is signed.
+//! The manifest: `registry/latest.json`, one object `{"manifest": …, "signature": …}`. The signature covers a
+//! fixed line and then the exact bytes of the manifest.
 
 use std::time::Duration;
 
@@ -15,40 +15,40 @@ use crate::registry::Kind;
 use crate::signature::ed25519::{SigningKey, VerifyingKey};
 use crate::time::Timestamp;
 
-/// The form of manifest and objects that this version writes and reads.
+/// The format of manifest and objects that this version writes and reads.
 const FORMAT: u32 = 1;
-/// What a signature of a manifest is over, besides the manifest.
+/// The line before the manifest in the signed text.
 const SIGNED: &[u8] = b"snavio snapshot 1\n";
 
-/// Where the manifest is.
+/// The key of the manifest in the object storage.
 pub fn latest_key() -> &'static str {
     "registry/latest.json"
 }
 
-/// What a snapshot consists of.
+/// The content of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// The form of the manifest and of its objects.
+    /// Format of the manifest and of its objects.
     pub format: u32,
-    /// The registry's version.
+    /// Version of the registry.
     pub version_id: i64,
-    /// When the store was known to be at that version: its age counts from here (REG-23).
+    /// Time at which the store was known to be at that version. The registry's age counts from here (REG-23).
     #[serde(with = "moment")]
     pub generated_at: Timestamp,
-    /// Whose registry it is.
+    /// The environment of the registry.
     pub environment: String,
-    /// For how long it may be read after it was made.
+    /// Time for which nodes may read the snapshot after `generated_at`.
     pub ttl_seconds: u64,
-    /// The objects that hold the entries, in the order in which they are read.
+    /// The objects with the entries, in reading order.
     pub objects: Vec<Object>,
-    /// Tenants whose entries did not pass, and are not in it (REG-22).
+    /// Tenants that the snapshot omits, because an entry is invalid (REG-22).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
-    /// What tells the change that led to this version from any other (see [`super::trail`]).
+    /// Distinguishes the change that led to this version from any other (see [`super::trail`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_change: Option<String>,
-    /// The head of the changelog's chain (REG-5), in its own words.
+    /// The head of the changelog's hash chain (REG-5), in its own text form.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit_head: Option<String>,
 }
@@ -57,30 +57,28 @@ pub struct Manifest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Object {
-    /// Where it is.
+    /// The key in the object storage.
     pub key: String,
-    /// What its entries are.
+    /// The kind of its entries.
     pub kind: Kind,
     /// The SHA-256 of its bytes, in hex.
     pub digest: String,
-    /// How many bytes it has.
     pub bytes: u64,
-    /// How many its entries have once they are unpacked.
+    /// Bytes of the unpacked entries.
     pub text_bytes: u64,
-    /// How many entries it has.
     pub entries: u64,
 }
 
-/// What a snapshot is measured by.
+/// The requirements that a reader has for a snapshot.
 #[derive(Debug, Clone)]
 pub struct Standard<'a> {
-    /// The highest version that was ever verified here.
+    /// The highest version that this node ever verified.
     pub floor: i64,
-    /// The environment that the reader belongs to.
+    /// The environment of the reader.
     pub environment: &'a str,
     /// The reader's time.
     pub now: Timestamp,
-    /// Bytes of all objects together.
+    /// Upper bound for the bytes of all objects together.
     pub bytes_max: u64,
 }
 
@@ -92,15 +90,15 @@ struct Published<'a> {
     signature: String,
 }
 
-/// The manifest as it is published, with its signature.
+/// The signed manifest as bytes to publish.
 pub fn publish(manifest: &Manifest, key: &SigningKey) -> Result<Vec<u8>, serde_json::Error> {
     let text = serde_json::to_string(manifest)?;
     let signature = STANDARD.encode(key.sign(&signed(&text)));
     serde_json::to_vec(&Published { manifest: &RawValue::from_string(text)?, signature })
 }
 
-/// What a published manifest says, if this platform says it. Whether it may be used is another matter
-/// ([`Manifest::judge`]).
+/// Reads a published manifest and verifies the signature of this platform. [`Manifest::judge`] decides
+/// whether a node may use it.
 pub fn verify(published: &[u8], key: &VerifyingKey) -> Result<Manifest, Fault> {
     if published.len() > bounds::SNAPSHOT_MANIFEST_BYTES_MAX {
         return Err(Fault::Oversized { what: format!("the manifest has {} bytes", published.len()) });
@@ -119,7 +117,7 @@ fn signed(manifest: &str) -> Vec<u8> {
 }
 
 impl Manifest {
-    /// A manifest in today's form.
+    /// A manifest in the current format, without objects.
     pub fn new(version_id: i64, generated_at: Timestamp, environment: &str, ttl: Duration) -> Self {
         Self {
             format: FORMAT,
@@ -134,21 +132,21 @@ impl Manifest {
         }
     }
 
-    /// Bytes of all objects.
+    /// Packed bytes of all objects.
     pub fn bytes(&self) -> u64 {
         self.objects.iter().fold(0, |sum, object| sum.saturating_add(object.bytes))
     }
 
-    /// Entries of all objects.
+    /// Number of entries in all objects.
     pub fn entries(&self) -> u64 {
         self.objects.iter().fold(0, |sum, object| sum.saturating_add(object.entries))
     }
 
-    /// Whether a verified manifest may be gone by here and now.
+    /// Whether a node may use this verified manifest.
     pub fn judge(&self, standard: &Standard<'_>) -> Result<(), Fault> {
         if self.format != FORMAT {
             return Err(Fault::malformed(format!(
-                "its form is {}, and this node reads {FORMAT}",
+                "its format is {}, and this node reads format {FORMAT}",
                 self.format
             )));
         }
@@ -169,7 +167,7 @@ impl Manifest {
     fn judge_age(&self, now: Timestamp) -> Result<(), Fault> {
         if self.generated_at > now.plus(bounds::SNAPSHOT_AHEAD_MAX) {
             return Err(Fault::malformed(format!(
-                "it was made at {}, which is yet to come",
+                "it was made at {}, which is in the future; check the clocks",
                 self.generated_at
             )));
         }
@@ -183,7 +181,7 @@ impl Manifest {
         let bytes = self.bytes();
         if bytes > bytes_max {
             return Err(Fault::Oversized {
-                what: format!("it has {bytes} bytes, and at most {bytes_max} are read"),
+                what: format!("it has {bytes} bytes, more than the limit of {bytes_max}"),
             });
         }
         for object in &self.objects {
@@ -193,14 +191,16 @@ impl Manifest {
             match version_of_key(&object.key) {
                 Some(version) if version == self.version_id => {}
                 Some(_) => return Err(Fault::Mixed { key: object.key.clone() }),
-                None => return Err(Fault::malformed(format!("{:?} is no object's key", object.key))),
+                None => {
+                    return Err(Fault::malformed(format!("{:?} is not the key of an object", object.key)));
+                }
             }
         }
         Ok(())
     }
 }
 
-/// A time that people read.
+/// Serializes a time as RFC 3339 text.
 mod moment {
     use serde::{Deserialize, Deserializer, Serializer};
 

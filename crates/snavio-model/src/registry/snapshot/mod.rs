@@ -1,5 +1,6 @@
-//! A snapshot: the registry at one version, as objects in a storage that others may write to, and a signed manifest
-//! that names them by digest (REG-20). Everything that is read is judged first; what is wrong has one name each (REG-21).
+//! Snapshots: the registry at one version, as objects in a storage that others may write to, and a signed
+//! manifest with their digests (REG-20). A node checks everything that it reads, and each kind of fault has
+//! its own name (REG-21).
 
 mod entries;
 mod manifest;
@@ -16,72 +17,44 @@ pub use object::{OBJECT_HEADER_BYTES_MAX, header, judge_object, object_key, vers
 use crate::registry::Change;
 use crate::time::Timestamp;
 
-/// Why a snapshot is not used.
+/// The reason that a node does not use a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// The manifest was not signed by this platform, or was changed since.
+    /// Another platform signed the manifest, or it was changed afterwards.
     WrongSignature,
-    /// An object is not the one that the manifest names.
-    WrongDigest {
-        /// Which.
-        key: String,
-    },
-    /// It is of an older version than one that was seen before.
+    /// The digest of an object differs from the manifest.
+    WrongDigest { key: String },
+    /// The version is older than the highest version that this node has used.
     RolledBack {
-        /// Its version.
         version: i64,
-        /// The version that was seen.
+        /// The highest version that this node has used.
         floor: i64,
     },
-    /// It belongs elsewhere.
+    /// The snapshot belongs to another environment.
     OtherEnvironment {
-        /// The environment that it names.
+        /// The environment of the snapshot.
         named: String,
     },
-    /// It is too old.
-    Expired {
-        /// When it was made.
-        generated_at: Timestamp,
-    },
-    /// Something in it is larger than it may be.
-    Oversized {
-        /// What.
-        what: String,
-    },
-    /// It does not read as a snapshot.
-    Malformed {
-        /// What is wrong.
-        what: String,
-    },
-    /// An object is of another version than the manifest.
-    Mixed {
-        /// Which.
-        key: String,
-    },
-    /// An object is shorter than the manifest says.
-    Truncated {
-        /// Which.
-        key: String,
-    },
-    /// An object is not there.
-    Missing {
-        /// Which.
-        key: String,
-    },
-    /// Entries of these tenants were left out of it.
-    Incomplete {
-        /// Whose.
-        tenants: Vec<String>,
-    },
-    /// The store never was in the state that it shows.
-    OtherHistory {
-        /// Its version.
-        version: i64,
-    },
+    /// The snapshot is too old.
+    Expired { generated_at: Timestamp },
+    /// A part of the snapshot exceeds its limit.
+    Oversized { what: String },
+    /// The snapshot cannot be parsed.
+    Malformed { what: String },
+    /// An object has another version than the manifest.
+    Mixed { key: String },
+    /// An object is shorter than the manifest states.
+    Truncated { key: String },
+    /// An object does not exist.
+    Missing { key: String },
+    /// The snapshot omits the entries of these tenants.
+    Incomplete { tenants: Vec<String> },
+    /// The store was never in the state of the snapshot.
+    OtherHistory { version: i64 },
 }
 
 impl Fault {
-    /// The word for it in metrics and logs.
+    /// The value of `cause` in metrics and logs.
     pub fn cause(&self) -> &'static str {
         match self {
             Self::WrongSignature => "wrong_signature",
@@ -107,23 +80,23 @@ impl Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::WrongSignature => f.write_str("its signature is not this platform's"),
-            Self::WrongDigest { key } => write!(f, "{key} is not the object that the manifest names"),
+            Self::WrongSignature => f.write_str("its signature is not from this platform"),
+            Self::WrongDigest { key } => write!(f, "the digest of {key} differs from the manifest"),
             Self::RolledBack { version, floor } => {
-                write!(f, "it is of version {version}, and version {floor} was seen before")
+                write!(f, "its version {version} is older than version {floor}, which was used before")
             }
-            Self::OtherEnvironment { named } => write!(f, "it is of the environment {named:?}"),
-            Self::Expired { generated_at } => write!(f, "it was made at {generated_at}, too long ago"),
+            Self::OtherEnvironment { named } => write!(f, "it belongs to the environment {named:?}"),
+            Self::Expired { generated_at } => write!(f, "it has expired: it was made at {generated_at}"),
             Self::Oversized { what } => write!(f, "{what}"),
-            Self::Malformed { what } => write!(f, "it does not read as a snapshot: {what}"),
-            Self::Mixed { key } => write!(f, "{key} is of another version than the manifest"),
-            Self::Truncated { key } => write!(f, "{key} is shorter than the manifest says"),
-            Self::Missing { key } => write!(f, "{key} is not there"),
+            Self::Malformed { what } => write!(f, "it is malformed: {what}"),
+            Self::Mixed { key } => write!(f, "{key} has another version than the manifest"),
+            Self::Truncated { key } => write!(f, "{key} is shorter than the manifest states"),
+            Self::Missing { key } => write!(f, "{key} does not exist"),
             Self::Incomplete { tenants } => {
-                write!(f, "entries of {} were left out of it", tenants.join(", "))
+                write!(f, "it omits the entries of {}", tenants.join(", "))
             }
             Self::OtherHistory { version } => {
-                write!(f, "the store never was at the version {version} that it shows")
+                write!(f, "the store never had the state of version {version} that it contains")
             }
         }
     }
@@ -131,8 +104,8 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// What tells a change from any other of its version: a store that was restored to an earlier state may give a
-/// version twice.
+/// A digest that distinguishes a change from any other change with its version. A store that was restored to
+/// an earlier state may assign a version twice.
 pub fn trail(change: &Change) -> String {
     let (version, at) = (change.version.to_string(), change.at.0.to_string());
     let key = change.key.to_string();

@@ -1,4 +1,4 @@
-//! An object: one line that says of which version it is, then its entries, packed.
+//! An object: one line with its version, then its entries, packed.
 
 use sha2::{Digest as _, Sha256};
 
@@ -8,28 +8,28 @@ use super::manifest::Object;
 const PREFIX: &str = "snavio-registry 1 ";
 const FOLDER: &str = "registry/";
 
-/// A header is not longer than this.
+/// Upper bound of the header's length.
 pub const OBJECT_HEADER_BYTES_MAX: usize = 64;
 
-/// The line that an object begins with.
+/// The first line of an object.
 pub fn header(version: i64) -> String {
     format!("{PREFIX}{version}\n")
 }
 
-/// Where an object of these bytes belongs, and their digest: `registry/<version>/<digest>`.
+/// The key of an object with these bytes, `registry/<version>/<digest>`, and the digest.
 pub fn object_key(version: i64, bytes: &[u8]) -> (String, String) {
     let digest = digest(bytes);
     (format!("{FOLDER}{version}/{digest}"), digest)
 }
 
-/// The version that a key belongs to, if it is an object's.
+/// The version in the key of an object; `None` for any other key.
 pub fn version_of_key(key: &str) -> Option<i64> {
     let (version, name) = key.strip_prefix(FOLDER)?.split_once('/')?;
     let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_hexdigit());
-    version.parse().ok().filter(|it: &i64| is_name && it.to_string() == version)
+    version.parse().ok().filter(|parsed: &i64| is_name && parsed.to_string() == version)
 }
 
-/// The packed entries of an object, if its bytes are what the manifest names.
+/// Returns the packed entries of an object, if its bytes match the manifest.
 pub fn judge_object<'b>(object: &Object, version: i64, bytes: &'b [u8]) -> Result<&'b [u8], Fault> {
     let key = || object.key.clone();
     let packed = match split_header(bytes) {

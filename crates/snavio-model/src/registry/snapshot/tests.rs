@@ -26,7 +26,7 @@ fn entry(text: &str) -> Entry {
     serde_json::from_str(text).unwrap()
 }
 
-/// One entry of every kind, each after what it refers to.
+/// One entry of every kind, each after the entries that it refers to.
 fn one_of_each() -> Vec<Entry> {
     [
         r#"{"kind":"tenant","name":"acme","contact":"ops@acme.example"}"#,
@@ -56,7 +56,7 @@ fn lines(entries: &[Entry]) -> Vec<u8> {
     lines
 }
 
-/// An object as a writer makes it, but for the packing.
+/// An object as a writer makes it, but not packed.
 fn object(version: i64, entries: &[Entry]) -> (Object, Vec<u8>) {
     let lines = lines(entries);
     let bytes = [header(version).as_bytes(), &lines].concat();
@@ -82,14 +82,17 @@ fn standard() -> Standard<'static> {
     Standard { floor: 7, environment: "prod", now: NOON, bytes_max: 1_000_000 }
 }
 
-fn judged(published: &[u8], standard: &Standard<'_>) -> &'static str {
+fn judge_published(published: &[u8], standard: &Standard<'_>) -> &'static str {
     let judged = verify(published, &key().verifying()).and_then(|manifest| manifest.judge(standard));
     judged.map_or_else(|fault| fault.cause(), |()| "good")
 }
 
+fn standard_after(seconds: u64) -> Standard<'static> {
+    Standard { now: NOON.plus(Duration::from_secs(seconds)), ..standard() }
+}
 /// REG-21
 #[test]
-fn every_reason_to_refuse_a_manifest_has_its_own_word() {
+fn each_manifest_fault_has_its_own_cause() {
     let published = |change: &dyn Fn(&mut Manifest)| {
         let mut manifest = manifest();
         change(&mut manifest);
@@ -97,24 +100,23 @@ fn every_reason_to_refuse_a_manifest_has_its_own_word() {
     };
     let good = published(&|_| {});
     let text = String::from_utf8(good.clone()).unwrap();
-    let now = |seconds: u64| Standard { now: NOON.plus(Duration::from_secs(seconds)), ..standard() };
-    let key_of = |key: &str| published(&|it| it.objects[0].key = key.to_owned());
+    let key_of = |key: &str| published(&|manifest| manifest.objects[0].key = key.to_owned());
     let huge = bounds::SNAPSHOT_OBJECT_BYTES_MAX as u64 + 1;
     for (word, published, standard) in [
         ("good", good.clone(), standard()),
-        ("good", good.clone(), now(3599)),
+        ("good", good.clone(), standard_after(3599)),
         ("good", good.clone(), Standard { floor: 0, ..standard() }),
-        ("good", published(&|it| it.audit_head = Some("abc".to_owned())), standard()),
+        ("good", published(&|manifest| manifest.audit_head = Some("abc".to_owned())), standard()),
         ("wrong_signature", publish(&manifest(), &SigningKey::from_seed(&[2; 32])).unwrap(), standard()),
         ("wrong_signature", text.replace(r#""version_id":7"#, r#""version_id":8"#).into_bytes(), standard()),
         ("wrong_signature", text.replace(r#""version_id":7"#, r#""version_id": 7"#).into_bytes(), standard()),
         ("wrong_signature", br#"{"manifest":{},"signature":"-"}"#.to_vec(), standard()),
         ("rolled_back", good.clone(), Standard { floor: 8, ..standard() }),
         ("other_environment", good.clone(), Standard { environment: "test", ..standard() }),
-        ("expired", good.clone(), now(3600)),
-        ("expired", published(&|it| it.generated_at = NOON.minus(HOUR)), standard()),
-        ("malformed", published(&|it| it.generated_at = NOON.plus(HOUR)), standard()),
-        ("malformed", published(&|it| it.format = 2), standard()),
+        ("expired", good.clone(), standard_after(3600)),
+        ("expired", published(&|manifest| manifest.generated_at = NOON.minus(HOUR)), standard()),
+        ("malformed", published(&|manifest| manifest.generated_at = NOON.plus(HOUR)), standard()),
+        ("malformed", published(&|manifest| manifest.format = 2), standard()),
         ("malformed", key_of("registry/7/../../etc/passwd"), standard()),
         ("malformed", key_of("registry/+7/ab"), standard()),
         ("malformed", key_of("latest.json"), standard()),
@@ -123,26 +125,28 @@ fn every_reason_to_refuse_a_manifest_has_its_own_word() {
         ("oversized", good.clone(), Standard { bytes_max: 10, ..standard() }),
         (
             "oversized",
-            published(&|it| it.objects[0].text_bytes = huge),
+            published(&|manifest| manifest.objects[0].text_bytes = huge),
             Standard { bytes_max: u64::MAX, ..standard() },
         ),
         (
             "oversized",
-            published(&|it| it.objects.extend(vec![it.objects[0].clone(); 2_000_000 / 40])),
+            published(&|manifest| {
+                manifest.objects.extend(vec![manifest.objects[0].clone(); 2_000_000 / 40]);
+            }),
             standard(),
         ),
         ("oversized", vec![b' '; bounds::SNAPSHOT_MANIFEST_BYTES_MAX + 1], standard()),
         ("mixed", key_of("registry/6/ab"), standard()),
-        ("incomplete", published(&|it| it.left_out = vec!["acme".to_owned()]), standard()),
+        ("incomplete", published(&|manifest| manifest.left_out = vec!["acme".to_owned()]), standard()),
     ] {
         let start = String::from_utf8_lossy(&published[..published.len().min(200)]).into_owned();
-        assert_eq!(judged(&published, &standard), word, "{standard:?} {start}");
+        assert_eq!(judge_published(&published, &standard), word, "{standard:?} {start}");
     }
 }
 
 /// REG-21
 #[test]
-fn every_reason_to_refuse_an_object_has_its_own_word() {
+fn each_object_fault_has_its_own_cause() {
     let entries = &one_of_each()[..1];
     let (named, bytes) = object(7, entries);
     let (older, older_bytes) = object(6, entries);
@@ -169,7 +173,7 @@ fn every_reason_to_refuse_an_object_has_its_own_word() {
 
 /// REG-20, REG-21
 #[test]
-fn entries_are_read_as_they_were_written_and_nothing_else_is() {
+fn entries_are_read_as_written() {
     for entry in one_of_each() {
         let (object, _) = object(7, std::slice::from_ref(&entry));
         assert_eq!(read_entries(&object, &lines(std::slice::from_ref(&entry))).unwrap(), [entry]);
@@ -197,7 +201,7 @@ fn entries_are_read_as_they_were_written_and_nothing_else_is() {
 
 /// REG-22
 #[test]
-fn an_entry_must_hold_together_with_those_before_it() {
+fn entry_requires_its_references() {
     let none = BTreeSet::new();
     let mut registry = Registry::default();
     for entry in one_of_each() {
@@ -210,7 +214,7 @@ fn an_entry_must_hold_together_with_those_before_it() {
     let left_out = BTreeSet::from(["acme".to_owned()]);
     let grant = registry.get(&EntryKey { kind: Kind::Grant, name: "acme/billing>acme/bot:pay".to_owned() });
     assert!(Scope { registry: &registry, left_out: &left_out }.problem(grant.unwrap()).is_some());
-    // What is asked of another tenant's service waits whether or not there is one (REG-8).
+    // A grant request to another tenant's service is valid whether or not the service exists (REG-8).
     for (target, fits) in [("zeta/none", true), ("acme/none", false)] {
         let names = format!(r#""source":"acme/billing","target":"{target}","name":"tell""#);
         let asked = entry(&format!(r#"{{"kind":"grant_request",{names},"asked_by":"Ann","asked_at":1}}"#));
@@ -226,7 +230,7 @@ fn an_entry_must_hold_together_with_those_before_it() {
 
 /// REG-21
 #[test]
-fn changes_of_one_version_are_told_apart() {
+fn changes_of_one_version_have_distinct_trails() {
     let entry = one_of_each().swap_remove(0);
     let change = Change {
         version: 3,

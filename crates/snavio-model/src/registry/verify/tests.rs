@@ -6,10 +6,11 @@ use crate::time::Timestamp;
 
 const KEY: [u8; 32] = [7; 32];
 
+fn key_text(n: i64) -> String {
+    format!(r#"{{"kind":"key","service":"acme/s{n}","version":"hmac-v1","secret":"v1.abc{n}"}}"#)
+}
+
 fn logged(version: i64) -> LoggedChange {
-    let key = |n: i64| {
-        format!(r#"{{"kind":"key","service":"acme/s{n}","version":"hmac-v1","secret":"v1.abc{n}"}}"#)
-    };
     LoggedChange {
         version,
         at: Timestamp(1_800_000_000_000 + version),
@@ -17,12 +18,12 @@ fn logged(version: i64) -> LoggedChange {
         why: format!("step {version}"),
         kind: "key".into(),
         name: format!("acme/s{version}:hmac-v1"),
-        before: (version % 3 == 0).then(|| key(version - 1)),
-        after: (version % 4 != 0).then(|| key(version)),
+        before: (version % 3 == 0).then(|| key_text(version - 1)),
+        after: (version % 4 != 0).then(|| key_text(version)),
     }
 }
 
-/// A changelog, as it is written, and its chain: seals of three changes, and two that are not sealed.
+/// A changelog as stored, and its chain: seals of three changes each, and two unsealed changes.
 fn chain() -> (Vec<LoggedChange>, Vec<Seal>) {
     let changes: Vec<_> = (1..=11).map(logged).collect();
     let seals = seals(&changes[..9], &SealingKey::from_bytes(&KEY));
@@ -49,7 +50,7 @@ fn verified(seals: &[Seal], changes: &[LoggedChange]) -> Result<Verified, Fault>
 
 /// REG-5
 #[test]
-fn a_chain_that_nobody_touched_holds_and_says_what_is_not_sealed_yet() {
+fn intact_chain_verifies_and_names_unsealed_changes() {
     let (changes, seals) = chain();
     let sound = verified(&seals, &changes).unwrap();
     assert_eq!((sound.seals, sound.sealed_version, sound.version), (3, 9, 11));
@@ -65,7 +66,7 @@ fn a_chain_that_nobody_touched_holds_and_says_what_is_not_sealed_yet() {
 
 /// REG-5
 #[test]
-fn each_kind_of_tampering_is_named() {
+fn each_kind_of_tampering_has_its_own_fault() {
     type Tampering = fn(&mut Vec<LoggedChange>, &mut Vec<Seal>);
     let table: [(Tampering, Fault); 14] = [
         (|changes, _| drop(changes.remove(4)), Fault::ChangeMissing { version: 5 }),
@@ -77,14 +78,14 @@ fn each_kind_of_tampering_is_named() {
         (
             |changes, _| {
                 changes.remove(1);
-                (1..).zip(changes).for_each(|(version, it)| it.version = version);
+                (1..).zip(changes).for_each(|(version, change)| change.version = version);
             },
             Fault::ChangeMoved { version: 3, found_at: 2 },
         ),
         (
             |changes, _| {
                 changes.swap(3, 5);
-                (1..).zip(changes).for_each(|(version, it)| it.version = version);
+                (1..).zip(changes).for_each(|(version, change)| change.version = version);
             },
             Fault::ChangeMoved { version: 6, found_at: 4 },
         ),
@@ -94,7 +95,7 @@ fn each_kind_of_tampering_is_named() {
         (
             |_, seals| {
                 seals.remove(0);
-                (1..).zip(seals).for_each(|(number, it)| it.number = number);
+                (1..).zip(seals).for_each(|(number, seal)| seal.number = number);
             },
             Fault::SealAltered { number: 1 },
         ),
@@ -106,7 +107,7 @@ fn each_kind_of_tampering_is_named() {
             Fault::KeyUnknown { number: 1, key: key_of([8; 32]) },
         ),
         (
-            // The right key is named, but whoever did this does not have it.
+            // The seal names the right key, but was signed without it.
             |changes, chain| {
                 changes[0].who = "nobody".into();
                 *chain = seals(changes, &Impostor);
@@ -133,9 +134,10 @@ impl Signer for Impostor {
     }
 }
 
-/// REG-5: who can cut the chain off can seal what is left anew; what was noted elsewhere tells.
+/// REG-5: an attacker who cuts the chain off and has the key can seal the rest again. Only a head that was
+/// noted elsewhere reveals it.
 #[test]
-fn a_chain_that_was_cut_off_is_found_by_a_head_that_was_noted() {
+fn noted_head_reveals_a_cut_chain() {
     let (mut changes, sealed) = chain();
     let noted = sealed[2].head_digest();
     changes[8].why = "altered meanwhile".into();
@@ -143,29 +145,29 @@ fn a_chain_that_was_cut_off_is_found_by_a_head_that_was_noted() {
     let evidence: Vec<_> = changes.iter().map(LoggedChange::evidence).collect();
     let signer = SealingKey::from_bytes(&KEY);
     again.push(Seal::next(again.last(), &evidence[6..9], Timestamp(9), &signer).unwrap());
-    assert!(verified(&again, &changes).is_ok(), "the chain itself cannot tell");
+    assert!(verified(&again, &changes).is_ok(), "the chain itself reveals nothing");
     for chain in [&again[..], &again[..2], &[]] {
-        let told = verify(chain, &evidence, 11, &[key_of(KEY)], noted);
-        assert_eq!(told, Err(Fault::HeadMissing { head: noted.unwrap() }));
+        let result = verify(chain, &evidence, 11, &[key_of(KEY)], noted);
+        assert_eq!(result, Err(Fault::HeadMissing { head: noted.unwrap() }));
     }
 }
 
 /// REG-5, REG-13
 #[test]
-fn a_platform_key_that_was_changed_leaves_a_chain_that_both_keys_verify() {
+fn chain_with_a_changed_platform_key_needs_both_keys() {
     let (changes, mut sealed) = chain();
     let evidence: Vec<_> = changes.iter().map(LoggedChange::evidence).collect();
     let next = SealingKey::from_bytes(&[8; 32]);
     sealed.push(Seal::next(sealed.last(), &evidence[9..], Timestamp(9), &next).unwrap());
     let keys = [key_of(KEY), key_of([8; 32])];
     assert_eq!(verify(&sealed, &evidence, 11, &keys, None).unwrap().sealed_version, 11);
-    let told = verify(&sealed, &evidence, 11, &keys[..1], None);
-    assert_eq!(told, Err(Fault::KeyUnknown { number: 4, key: keys[1] }));
+    let result = verify(&sealed, &evidence, 11, &keys[..1], None);
+    assert_eq!(result, Err(Fault::KeyUnknown { number: 4, key: keys[1] }));
 }
 
 /// REG-5
 #[test]
-fn no_seal_is_made_over_a_gap() {
+fn gap_in_changes_cannot_be_sealed() {
     let (changes, sealed) = chain();
     let signer = SealingKey::from_bytes(&KEY);
     let missing = Seal::next(sealed.last(), &[changes[10].evidence()], Timestamp(0), &signer);
@@ -177,7 +179,7 @@ fn no_seal_is_made_over_a_gap() {
 
 /// REG-5, REG-13
 #[test]
-fn what_is_shown_for_verification_holds_no_secret_and_depends_on_it() {
+fn evidence_shows_no_secret_but_depends_on_it() {
     let mut change = logged(5);
     let shown = serde_json::to_string(&change.evidence()).unwrap();
     assert!(!shown.contains("abc5") && shown.contains("acme/s5"), "{shown}");
@@ -192,18 +194,18 @@ fn what_is_shown_for_verification_holds_no_secret_and_depends_on_it() {
     assert_eq!((unreadable.text.as_str(), unreadable.secret_digest.is_some()), ("", true));
 }
 
-/// REG-5: the same change has the same digest on every machine and in every version to come.
+/// REG-5: the digest of a change is the same on every machine and in every later version.
 #[test]
 fn digests_and_heads_never_change() {
     let (changes, seals) = chain();
-    // Computed by another program from what the guide says of the form.
+    // Computed by another program from the guide's description of the format.
     let digest = "6e0cf933f681b4daea786754149e495f7c1d11afe71e6fcaaffa4bcd83dc86c7";
     assert_eq!(changes[4].evidence().digest().to_string(), digest);
     let head = "ceb41c635242734cea7e00f4eec6646204c02e916eec13c659203d9a18f1420e";
     assert_eq!(seals[2].head_digest().unwrap().to_string(), head);
 }
 
-/// A byte flipped so that what is left is still text, as a store would keep it.
+/// Flips a bit. Returns false if the result is not a text, which a store could not keep.
 fn flip(text: &mut String, at: usize, bit: u8) -> bool {
     let mut bytes = text.clone().into_bytes();
     let Some(byte) = bytes.get_mut(at) else { return false };
@@ -214,7 +216,7 @@ fn flip(text: &mut String, at: usize, bit: u8) -> bool {
 proptest! {
     /// REG-5
     #[test]
-    fn any_bit_of_any_sealed_change_counts(
+    fn any_changed_bit_of_a_sealed_change_is_found(
         version in 0..9_usize, member in 0..8_usize, at in 0..120_usize, bit in 0..8_u8, number in 0..63_u32,
     ) {
         let (mut changes, seals) = chain();
@@ -234,7 +236,7 @@ proptest! {
 
     /// REG-5
     #[test]
-    fn any_bit_of_any_seal_counts(
+    fn any_changed_bit_of_a_seal_is_found(
         seal in 0..3_usize, member in 0..6_usize, at in 0..400_usize, bit in 0..8_u8, number in 0..63_u32,
     ) {
         let (changes, mut seals) = chain();
@@ -252,7 +254,7 @@ proptest! {
 
     /// REG-5
     #[test]
-    fn what_is_cut_from_a_seal_is_missed(seal in 0..3_usize, left in 0..200_usize) {
+    fn truncated_seal_is_found(seal in 0..3_usize, left in 0..200_usize) {
         let (changes, mut seals) = chain();
         let length = seals[seal].signature.len();
         seals[seal].signature.truncate(left % length);
@@ -260,9 +262,9 @@ proptest! {
     }
 }
 
-/// REG-5: a restored store goes on above what it has forgotten.
+/// REG-5: a restored store continues above the versions that it may have lost.
 #[test]
-fn versions_that_a_restore_skipped_are_sealed_as_such_and_told() {
+fn skipped_versions_are_sealed_and_reported() {
     let signer = SealingKey::from_bytes(&KEY);
     let (mut changes, mut chain) = chain();
     let restored = Skipped { first: 12, last: 1011 };
@@ -280,7 +282,7 @@ fn versions_that_a_restore_skipped_are_sealed_as_such_and_told() {
         left.try_for_each(|change| verifier.change(change))?;
         verifier.end(version)
     };
-    assert_eq!(walk(&chain, &[], 1013), Err(Fault::ChangeMissing { version: 12 }), "nobody noted a restore");
+    assert_eq!(walk(&chain, &[], 1013), Err(Fault::ChangeMissing { version: 12 }), "no note of a restore");
     let other = Skipped { first: 12, last: 1010 };
     assert_eq!(walk(&chain, &[other], 1013), Err(Fault::ChangeMissing { version: 1011 }));
     let not_sealed = walk(&chain, &[restored], 1013).unwrap();
@@ -288,17 +290,17 @@ fn versions_that_a_restore_skipped_are_sealed_as_such_and_told() {
     assert_eq!(not_sealed.unsealed(), Some((10, 1013)));
 
     chain.push(Seal::next(chain.last(), &evidence[9..], Timestamp(9), &signer).unwrap());
-    assert_eq!(chain[3].last_version, 11, "as far as changes follow each other");
+    assert_eq!(chain[3].last_version, 11, "the seal ends at the gap");
     let none = Seal::next(chain.last(), &evidence[11..], Timestamp(9), &signer);
     assert_eq!(none, Err(Fault::ChangeMissing { version: 12 }));
     let wrong = Seal::skip(chain.last(), Skipped { first: 13, last: 1011 }, Timestamp(9), &signer);
     assert_eq!(wrong, Err(Fault::ChangeMissing { version: 12 }));
     chain.push(Seal::skip(chain.last(), restored, Timestamp(10), &signer).unwrap());
     chain.push(Seal::next(chain.last(), &evidence[11..], Timestamp(11), &signer).unwrap());
-    // Sealed, it needs nobody's word any more.
+    // The sealed skip needs no note any more.
     let sealed = walk(&chain, &[], 1013).unwrap();
     assert_eq!((sealed.seals, sealed.sealed_version, &sealed.skipped[..]), (6, 1013, &[restored][..]));
-    // A change within what was skipped is no change that anybody made by the gateway.
+    // The gateway never makes a change with a skipped version.
     let within = || {
         let mut verifier = Verifier::new(vec![key_of(KEY)], None, vec![restored]);
         evidence[..11].iter().try_for_each(|change| verifier.change(change))?;
@@ -310,14 +312,14 @@ fn versions_that_a_restore_skipped_are_sealed_as_such_and_told() {
     let mut verifier = Verifier::new(vec![key_of(KEY)], None, vec![far]);
     evidence[..11].iter().for_each(|change| verifier.change(change).unwrap());
     assert_eq!(verifier.end(11), Err(Fault::SkippedTooFar { last: 999_999, version: 11 }));
-    // What was skipped cannot be stretched over changes that were sealed.
+    // A sealed skip cannot be extended over sealed changes.
     chain[4].last_version = 1012;
     assert_eq!(walk(&chain, &[], 1013), Err(Fault::SealAltered { number: 5 }));
 }
 
 /// REG-5
 #[test]
-fn a_note_of_what_was_skipped_is_read_as_it_was_written() {
+fn skip_note_is_read_as_written() {
     let skipped = Skipped { first: 8, last: 1007 };
     let (name, value) = skipped.note();
     assert_eq!((name.as_str(), value.as_str()), ("registry/skipped/8", "1007"));

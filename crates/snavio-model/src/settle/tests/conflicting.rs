@@ -1,37 +1,40 @@
-//! Who is told of a conflict: each tenant that must decide, whoever sent it.
+//! The tenants that get a record of a conflict: all that must resolve it, for any sender.
 
 use super::*;
 
-/// A ledger destination of this service.
+/// A `ledger` destination of this service.
 fn ledger(target: &str, name: &str) -> Arc<BoundRoute> {
     let target = target.parse().unwrap();
     Arc::new(BoundRoute::new(Route { target, ..route(name, ClaimPolicy::ledger()).route.clone() }))
 }
 
-/// CLM-8: each tenant that must decide has a record and a dead letter of its own, and the message is kept once.
+/// CLM-8: each tenant that must resolve the conflict has its own record and dead letter; the message is
+/// stored once.
 #[test]
-fn a_conflict_of_an_event_for_many_is_told_to_each_tenant_that_compares() {
+fn event_conflict_is_recorded_for_each_comparing_tenant() {
     let mut backend = Backend::new();
     let (yota, zeta) = (ledger("yota/ledger", "post"), ledger("zeta/ledger", "post"));
     let more = [notify(), yota, ledger("yota/audit", "book"), Arc::clone(&zeta)];
     let sent = |what, to: &[Arc<BoundRoute>]| saying(what, intake("acme/billing", 1, to));
     assert_eq!(backend.outcomes(&[sent(1, &more)], at(0)), [["queued"; 4]]);
-    // Zeta alone, all, all in one batch with another, and all again.
+    // Only zeta; all; all, in one batch with another content; all again.
     for batch in [
         vec![sent(2, std::slice::from_ref(&zeta))],
         vec![sent(2, &more), sent(3, &more), sent(3, &more)],
         vec![sent(3, &more)],
     ] {
         let words = backend.outcomes(&batch, at(1)).concat();
-        assert!(words.iter().all(|it| *it == "conflict"), "{words:?}");
+        assert!(words.iter().all(|word| *word == "conflict"), "{words:?}");
     }
-    let told = |it: &Conflict| (it.owner.as_str().to_owned(), it.hash.0[0], it.place, it.count);
-    let told: Vec<_> = backend.conflicts.iter().map(told).collect();
+    let records = backend.conflicts.iter().map(|conflict| {
+        (conflict.owner.as_str().to_owned(), conflict.hash.0[0], conflict.place, conflict.count)
+    });
+    let records: Vec<_> = records.collect();
     let expected = [("zeta", 2, 1, 2), ("yota", 2, 2, 1), ("yota", 3, 3, 3), ("zeta", 3, 4, 3)];
-    assert_eq!(told, expected.map(|(owner, hash, place, count)| (owner.to_owned(), hash, place, count)));
-    let said_by: Vec<_> = backend.letters.iter().map(|it| it.delivery.message).collect();
+    assert_eq!(records, expected.map(|(owner, hash, place, count)| (owner.to_owned(), hash, place, count)));
+    let messages: Vec<_> = backend.letters.iter().map(|letter| letter.delivery.message).collect();
     let [zetas, yotas, first, _] = [0, 1, 2, 3].map(|at: usize| backend.conflicts[at].id);
-    assert_eq!(said_by, [zetas, yotas, first, first], "kept once for all that are told of it");
+    assert_eq!(messages, [zetas, yotas, first, first], "one stored message for all tenants");
     assert_eq!(backend.messages[1..], [zetas, yotas, first]);
     for (conflict, letter) in backend.conflicts.iter().zip(&backend.letters) {
         assert_eq!(letter.delivery.queue.tenant(), conflict.owner.as_str());
@@ -41,9 +44,9 @@ fn a_conflict_of_an_event_for_many_is_told_to_each_tenant_that_compares() {
     assert_eq!(settled[0].outcomes[0], Outcome::Conflict { conflict: backend.conflicts[4].id, is_new: true });
 }
 
-/// CLM-8, ENG-1: numbers that are reserved for a batch are enough for what judging it gives out.
+/// CLM-8, ENG-1: the numbers reserved for a batch suffice for its judgement.
 #[test]
-fn an_intake_takes_no_more_numbers_than_it_says() {
+fn intake_takes_at_most_its_stated_numbers() {
     let tenants: Vec<_> = (0..9).map(|at| ledger(&format!("t-{at}x/ledger"), "post")).collect();
     for count in 1..=tenants.len() {
         let mut backend = Backend::new();
@@ -57,14 +60,16 @@ fn an_intake_takes_no_more_numbers_than_it_says() {
     }
 }
 
-/// CLM-1, CLM-8: another content of another service of the tenant is a conflict on record; the same content is taken.
+/// CLM-1, CLM-8: other content from another service of the tenant is a recorded conflict; the same content is
+/// refused as taken.
 #[test]
-fn another_service_with_another_content_is_on_record() {
+fn conflict_with_another_service_is_recorded() {
     let mut backend = Backend::new();
     let sent = |source, what| saying(what, intake(source, 1, &[post()]));
     let batch = [sent("acme/billing", 1), sent("acme/shop", 2), sent("acme/shop", 1), sent("acme/shop", 2)];
     assert_eq!(backend.outcomes(&batch, at(0)).concat(), ["queued", "conflict", "taken", "conflict"]);
-    let told: Vec<_> = backend.conflicts.iter().map(|it| (it.source.as_str(), it.count)).collect();
-    assert_eq!((told, backend.letters.len()), (vec![("acme/shop", 2)], 1));
+    let records: Vec<_> =
+        backend.conflicts.iter().map(|conflict| (conflict.source.as_str(), conflict.count)).collect();
+    assert_eq!((records, backend.letters.len()), (vec![("acme/shop", 2)], 1));
     assert_eq!(backend.outcomes(&[sent("acme/billing", 1)], at(1)).concat(), ["duplicate"]);
 }

@@ -1,10 +1,10 @@
-//! What a node's memory knows of one destination, beside others.
+//! The node's memory of accepted messages at one of several destinations.
 
 use super::*;
 
 /// PIP-13, PIP-2
 #[test]
-fn what_memory_knows_of_one_destination_says_nothing_of_the_others() {
+fn memory_of_one_destination_leaves_the_others_alone() {
     let mut backend = Backend::of_depth(1);
     let known = |known: &[bool]| Intake {
         known: known.into(),
@@ -16,6 +16,6 @@ fn what_memory_knows_of_one_destination_says_nothing_of_the_others() {
     assert_eq!(
         backend.outcomes(&[later], at(1)),
         [["duplicate", "buried"]],
-        "others have it: it is not refused"
+        "other destinations have it, so it is not refused"
     );
 }
