@@ -235,7 +235,7 @@ mod tests {
             for (number, word) in part.split(' ').enumerate() {
                 match number {
                     _ if is_quoted && number > 0 => {
-                        arguments.last_mut().unwrap().push_str(&format!(" {word}"))
+                        arguments.last_mut().unwrap().push_str(&format!(" {word}"));
                     }
                     0 => arguments.last_mut().unwrap().push_str(word),
                     _ => arguments.push(word.to_owned()),

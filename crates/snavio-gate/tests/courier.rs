@@ -12,6 +12,8 @@ use async_trait::async_trait;
 use snavio_gate::{Attempt, Gate, Processor, Settings};
 use snavio_model::bounds;
 use snavio_model::claim::{ClaimPolicy, IdKey, Status};
+use snavio_model::delivery::breaker::{Presence, State};
+use snavio_model::delivery::processing::{Called, Ending, Processing};
 use snavio_model::delivery::{DeadReason, QueueAttributes};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::registry::{
@@ -705,7 +707,7 @@ async fn leaving_node_drops_calls_that_hang() {
     let fixture = Fixture::start(&["hung".to_owned()], 1).await;
     fixture.targets.set("hung", Behaviour::Hangs);
     fixture.enqueue(0, 100).await;
-    let most = limits::CALLS_PER_QUEUE_MAX;
+    let most = bounds::CALLS_PER_QUEUE_MAX;
     fixture
         .until("the limit of calls is reached", Duration::ZERO, async || {
             (fixture.targets.calls("hung").len() == most).then_some(())

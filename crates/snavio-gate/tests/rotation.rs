@@ -274,7 +274,7 @@ async fn service_registered_again_gets_its_own_warning() {
     let report = ("snavio.secret.key_expiry_imminent".to_owned(), "hmac-v1".to_owned(), None);
     register_and_rotate(&gate).await;
     gate.report_ending_keys().await.unwrap();
-    assert_eq!(reports(&gate).await, [report.clone()]);
+    assert_eq!(reports(&gate).await, std::slice::from_ref(&report));
     clock.pass(Duration::from_secs(1));
     gate.note_poll(&bot(), clock.now()).await.unwrap();
     assert_eq!(gate.last_poll(&bot()).await.unwrap(), Some(clock.now()));

@@ -314,7 +314,7 @@ impl Claim {
 
 /// The retention that a claim needs after the end of its work, under a replay window (CLM-20).
 fn keep_required_by(window: Duration) -> Duration {
-    2 * window + limits::CLAIM_KEEP_SLACK
+    2 * window + bounds::CLAIM_KEEP_SLACK
 }
 
 /// The status of a claim (CLM-2).

@@ -7,7 +7,7 @@ use crate::bounds;
 pub(crate) const SIMILARITY_MIN: f64 = 0.7;
 
 /// The known name that is most similar to the unknown one, if any is similar enough. Only the first
-/// [`limits::NAMES_COMPARED_MAX`] known names are compared.
+/// [`bounds::NAMES_COMPARED_MAX`] known names are compared.
 pub fn nearest<T: AsRef<str>>(unknown: &str, known: impl IntoIterator<Item = T>) -> Option<T> {
     if unknown.len() > bounds::NAME_COMPARED_BYTES_MAX {
         return None;

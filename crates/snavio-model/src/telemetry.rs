@@ -341,8 +341,9 @@ impl Record {
     }
 }
 
-/// Selects about one message in a hundred. The id decides, so that every node selects the same ones.
-fn is_sampled(id: &MessageId) -> bool {
+/// Whether the clock of a message is sampled: about one message in a hundred, chosen by the id so that every node
+/// chooses the same.
+pub fn is_sampled(id: &MessageId) -> bool {
     let sum = id.as_str().bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(byte)));
     sum.is_multiple_of(100)
 }

@@ -5,13 +5,18 @@
 
 use std::path::Path;
 
+use snavio_model::claim::ClaimPolicy;
 use snavio_model::id::Serial;
 use snavio_model::settle::Outcome;
-use snavio_store::conformance::samples::{RECEIVES_MAX, act, at, notify, queue, queued, receive, settle_one};
+use snavio_store::conformance::samples::{
+    RECEIVES_MAX, act, at, notify, queue, queued, receive, route, settle_one,
+};
+use snavio_store::engine::postgres::{self, PostgresStore};
 use snavio_store::engine::sqlite::{
     BackupError, EmbeddedStore, FILE, OpenError, Options, backup, check_integrity, newest_at, restore,
 };
 use snavio_store::{Durability, Journal, Ledger, Queue, Redriven, Store};
+use snavio_testbed::Postgres;
 
 fn open(folder: &Path) -> Result<EmbeddedStore, OpenError> {
     EmbeddedStore::open(&Options::new(folder))
@@ -39,47 +44,6 @@ async fn migrations_run_once_and_opening_again_changes_nothing_but_the_epoch() {
     store.close().await;
 }
 
-/// QUA-1, ENG-2
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_people_did_before_it_had_check_values_gets_them() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = open(folder.path()).unwrap();
-    let why = "naïve ☃";
-    store.purge(&queue("notify"), act(why, at(0))).await.unwrap();
-    store.close().await;
-    drop(store);
-    let file = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
-    let older = "DROP VIEW claims; ALTER TABLE audit DROP COLUMN check_value; DROP TABLE pin; DROP TABLE seal; DROP TABLE note; \
-         DROP TABLE original; DROP TABLE conflict; DROP TABLE answer; \
-         DROP TABLE hold; DROP TABLE segment; DROP TABLE known_id; DROP TABLE claim; \
-         CREATE TABLE claim (id TEXT NOT NULL, tenant TEXT NOT NULL, destination TEXT NOT NULL, \
-             source TEXT NOT NULL, message INTEGER NOT NULL, first_seen_at INTEGER NOT NULL, \
-             expires_at INTEGER NOT NULL, check_value INTEGER NOT NULL, PRIMARY KEY (id, tenant, destination) \
-         ) STRICT, WITHOUT ROWID; CREATE INDEX claim_by_expiry ON claim (expires_at); \
-         ALTER TABLE delivery DROP COLUMN visible_at; ALTER TABLE delivery DROP COLUMN held; \
-         ALTER TABLE delivery DROP COLUMN fence; \
-         ALTER TABLE delivery DROP COLUMN tracking; ALTER TABLE dead_letter DROP COLUMN tracking; \
-         DROP TABLE entity; DROP INDEX delivery_waiting; ALTER TABLE delivery DROP COLUMN waits; \
-         ALTER TABLE delivery DROP COLUMN lane; ALTER TABLE delivery DROP COLUMN lane_number; \
-         ALTER TABLE delivery DROP COLUMN lane_kind; ALTER TABLE delivery DROP COLUMN lane_parks; \
-         ALTER TABLE dead_letter DROP COLUMN lane; ALTER TABLE dead_letter DROP COLUMN lane_number; \
-         ALTER TABLE dead_letter DROP COLUMN lane_kind; ALTER TABLE dead_letter DROP COLUMN lane_parks; \
-         ALTER TABLE message DROP COLUMN event; \
-         DELETE FROM refinery_schema_history WHERE version > 1;";
-    file.execute_batch(older).unwrap();
-    drop(file);
-    let told = check_integrity(folder.path()).unwrap();
-    assert!(
-        told.len() == 1 && told[0].contains("were not checked"),
-        "what was not looked at is not well: {told:?}"
-    );
-    let store = open(folder.path()).unwrap();
-    let audit = store.audit(Serial(0), 10).await.unwrap();
-    assert_eq!(audit.iter().map(|it| it.act.why.as_str()).collect::<Vec<_>>(), [why]);
-    store.close().await;
-    assert_eq!(check_integrity(folder.path()).unwrap(), Vec::<String>::new());
-}
-
 /// QUA-1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_from_the_future_is_refused_and_left_as_it_is() {
@@ -93,6 +57,8 @@ async fn a_store_from_the_future_is_refused_and_left_as_it_is() {
     let before = epoch().unwrap();
     let refused = open(folder.path()).map(|_| ()).unwrap_err();
     assert!(matches!(refused, OpenError::Migration(..)), "{refused:?}");
+    let text = std::error::Error::source(&refused).map(ToString::to_string).unwrap_or_default();
+    assert!(text.contains("the store has layout 2") && text.contains("upgrade Snavio"), "{refused}: {text}");
     assert_eq!(epoch().unwrap(), before);
 }
 
@@ -299,6 +265,30 @@ async fn a_running_stores_file_is_not_taken_for_a_backup() {
     let busy = restore(&folder.path().join(FILE), folder.path(), false, at(60)).unwrap_err();
     assert!(matches!(busy, BackupError::Folder(OpenError::InUse(_))), "{busy:?}");
     store.close().await;
+}
+
+/// Counts the content hashes that the view shows for the claims of one id at two destinations.
+const ARCHIVED: &str = "SELECT count(domain_payload_hash) FROM claims WHERE event_id = 'a'";
+
+/// CLM-2, CLM-16: the view shows the content hash of each claim of an id, whichever of its messages came first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn view_shows_content_hash_of_archived_claims() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = Postgres::shared().database().unwrap();
+    let embedded = open(folder.path()).unwrap();
+    let postgres = PostgresStore::open(&postgres::Options::new(&url)).await.unwrap();
+    for store in [&embedded as &dyn Store, &postgres] {
+        for destination in ["post", "copy"] {
+            let ledger = route(destination, ClaimPolicy::ledger());
+            assert!(queued(settle_one(store, "a", &ledger, at(0)).await).is_some());
+        }
+        store.close().await;
+    }
+    let file = rusqlite::Connection::open(folder.path().join(FILE)).unwrap();
+    file.execute_batch("DELETE FROM message").unwrap();
+    let shown: i64 = file.query_row(ARCHIVED, [], |row| row.get(0)).unwrap();
+    Postgres::shared().ask(&url, "DELETE FROM message").unwrap();
+    assert_eq!((shown, Postgres::shared().ask(&url, ARCHIVED).unwrap().trim()), (2, "2"));
 }
 
 async fn dead_letters(store: &EmbeddedStore) -> Vec<Serial> {

@@ -10,7 +10,7 @@ use snavio_model::claim::Status;
 use snavio_model::delivery::ReceiptOutcome;
 use snavio_model::delivery::processing::UnknownOutcome;
 use snavio_store::conformance::processing::{
-    completed_report, failed_report, finish_one, read_claim, tracked_route_with,
+    completed_report, finish_one, read_claim, tracked_route_with,
 };
 use snavio_store::conformance::samples::{at, ids, notify, queue, receipt, receive, settle_one};
 use snavio_store::engine::sqlite::{EmbeddedStore, FILE, Options, backup, check_integrity, restore};
@@ -166,44 +166,5 @@ async fn unattempted_delivery_spends_no_attempt_after_a_restart() {
         drop(store);
         store = open(folder.path());
     }
-    store.close().await;
-}
-
-/// CLM-7, ENG-2: leases from before the store kept them. Work without a report gets the default lease time,
-/// and reported work is free.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unstored_lease_gets_the_default_time() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = open(folder.path());
-    let zombie = lease_message(&store, "retried", UnknownOutcome::Retry, 0).await;
-    assert_eq!(store.sweep(at(0)).await.unwrap().lapsed, 1);
-    let retried = receive(&store, "book", 600, at(0)).await.remove(0);
-    let held = lease_message(&store, "held", UnknownOutcome::Hold, 600).await;
-    lease_message(&store, "silent", UnknownOutcome::Hold, 600).await;
-    let given_back = lease_message(&store, "given back", UnknownOutcome::Hold, 600).await;
-    finish_one(&store, failed_report(receipt(&given_back), false, 300), 1).await;
-    store.close().await;
-    drop(store);
-    let older = include_str!("schemas/embedded-back-to-7.sql");
-    rusqlite::Connection::open(folder.path().join(FILE)).unwrap().execute_batch(older).unwrap();
-
-    let store = open(folder.path());
-    assert_eq!(ids(&receive(&store, "book", 300, at(100)).await), ["given back"], "its pause was not kept");
-    let early = finish_one(&store, completed_report(receipt(&zombie), "1"), 101).await;
-    assert_eq!(early.0, ReceiptOutcome::Fenced, "it lapsed");
-    assert_eq!(store.sweep(at(129)).await.unwrap().lapsed, 0);
-    assert!(receive(&store, "book", 30, at(129)).await.is_empty(), "nor does it free another worker's lease");
-    assert_eq!(
-        finish_one(&store, completed_report(receipt(&held), "1"), 129).await.1,
-        Some(Status::Completed)
-    );
-    store.sweep(at(130)).await.unwrap();
-    let again = receive(&store, "book", 30, at(130)).await;
-    assert_eq!((ids(&again), again[0].attempt), (vec!["retried"], 3));
-    assert_eq!(
-        finish_one(&store, completed_report(receipt(&retried), "1"), 131).await.0,
-        ReceiptOutcome::Fenced
-    );
-    assert_eq!(read_claim(&store, "silent", 131).await.status(at(131)), Status::InDoubt);
     store.close().await;
 }

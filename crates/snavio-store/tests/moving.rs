@@ -521,30 +521,6 @@ async fn work_in_progress_is_moved_with_its_leases() {
     store.close().await;
 }
 
-/// CLM-7: a lease from before the store kept leases ends with the move, and the lapse is on record.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_without_a_stored_lease_ends_on_record() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = open(folder.path());
-    for (id, on_unknown_outcome) in [("retried", UnknownOutcome::Retry), ("held", UnknownOutcome::Hold)] {
-        settle_one(&store, id, &tracked_route_with(on_unknown_outcome), at(0)).await;
-    }
-    receive(&store, "book", 60, at(0)).await;
-    store.close().await;
-    drop(store);
-    let older = include_str!("schemas/embedded-back-to-7.sql");
-    rusqlite::Connection::open(folder.path().join(FILE)).unwrap().execute_batch(older).unwrap();
-    let url = Postgres::shared().database().unwrap();
-    move_to(folder.path(), &url).await.unwrap();
-
-    let store = open_database(&url).await;
-    assert!(receive(&store, "book", 60, at(1)).await.is_empty(), "not before it is on record");
-    assert_eq!(store.sweep(at(1)).await.unwrap().lapsed, 2);
-    assert_eq!(ids(&receive(&store, "book", 60, at(2)).await), ["retried"]);
-    assert_eq!(read_claim(&store, "held", 2).await.status(at(2)), Status::InDoubt);
-    store.close().await;
-}
-
 /// ORD-2, ORD-3, ORD-7, ENG-3: the move copies entity states, waiting messages and parked messages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn entity_states_are_moved() {

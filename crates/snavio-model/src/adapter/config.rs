@@ -211,8 +211,8 @@ impl Adapter {
 }
 
 fn pointer_problem(pointer: &Pointer) -> Option<String> {
-    let is_long = pointer.to_string().len() > limits::POINTER_BYTES_MAX;
-    is_long.then(|| format!("a pointer has at most {} bytes", limits::POINTER_BYTES_MAX))
+    let is_long = pointer.to_string().len() > bounds::POINTER_BYTES_MAX;
+    is_long.then(|| format!("a pointer has at most {} bytes", bounds::POINTER_BYTES_MAX))
 }
 
 /// The rule that the name of a header breaks, if any.

@@ -3,7 +3,7 @@
 //!
 //! | state | permitted calls | next state |
 //! | --- | --- | --- |
-//! | closed | all | open, after [`BREAKER_FAILURES`](limits::BREAKER_FAILURES) calls in a row found the target down |
+//! | closed | all | open, after [`BREAKER_FAILURES`](bounds::BREAKER_FAILURES) calls in a row found the target down |
 //! | open | none until the pause ends | half-open, when a probe begins |
 //! | half-open | only the probe | closed if the probe finds the target up, else open for a longer pause |
 //!

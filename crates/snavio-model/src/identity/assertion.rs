@@ -62,7 +62,7 @@ pub enum AssertionFault {
 }
 
 /// Checks that an issuer's assertion is valid now. It tolerates a difference of the clocks of up to
-/// [`limits::ASSERTION_LEEWAY`].
+/// [`bounds::ASSERTION_LEEWAY`].
 pub fn check(assertion: &Assertion, issuer: &Issuer, now: Timestamp) -> Result<(), AssertionFault> {
     if assertion.iss != issuer.issuer {
         return Err(AssertionFault::Issuer);

@@ -101,8 +101,8 @@ impl Span {
 
     /// Whether a message that arrived at this time may have been settled by the settings of this period.
     fn may_apply_at(&self, at: Timestamp) -> bool {
-        let is_later = self.until.is_some_and(|until| at > until.plus(limits::CLAIM_KEEP_SLACK));
-        !is_later && at >= self.from.minus(limits::CLAIM_KEEP_SLACK)
+        let is_later = self.until.is_some_and(|until| at > until.plus(bounds::CLAIM_KEEP_SLACK));
+        !is_later && at >= self.from.minus(bounds::CLAIM_KEEP_SLACK)
     }
 }
 

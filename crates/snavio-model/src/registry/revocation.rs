@@ -48,9 +48,9 @@ pub struct Used<'a> {
 }
 
 /// The time from which a permission is revoked, if its end moved forward from `before` to `now`. An end after
-/// [`limits::REVOCATION_SETTLED`] is no revocation, because every node knows it by then.
+/// [`bounds::REVOCATION_SETTLED`] is no revocation, because every node knows it by then.
 fn revoked_from(before: Option<Timestamp>, now: Option<Timestamp>, change: &Change) -> Option<Timestamp> {
-    let settled = change.at.plus(limits::REVOCATION_SETTLED);
+    let settled = change.at.plus(bounds::REVOCATION_SETTLED);
     let now = now?.max(change.at);
     (before.is_none_or(|before| before > now) && now <= settled).then_some(now)
 }

@@ -9,7 +9,7 @@ use crate::time::Timestamp;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Allows [`limits::FLOOD_LINES_MAX`] log lines a second and counts the events without a line.
+/// Allows [`bounds::FLOOD_LINES_MAX`] log lines a second and counts the events without a line.
 #[derive(Debug)]
 pub struct Lines {
     written: Throttle<()>,

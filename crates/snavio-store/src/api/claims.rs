@@ -323,7 +323,7 @@ pub trait Claims: Send + Sync {
     async fn claims_of(&self, id: &IdKey, now: Timestamp) -> Result<Vec<StoredClaim>, StoreError>;
 
     /// Claims under an id, whichever tenant sent it, in the order of senders and destinations; without those whose time is
-    /// over by then. [`limits::PAGE_MAX`](snavio_model::bounds::PAGE_MAX) at most.
+    /// over by then. [`bounds::PAGE_MAX`](snavio_model::bounds::PAGE_MAX) at most.
     async fn claims_under(&self, asked: &ClaimLookUp, now: Timestamp)
     -> Result<Vec<StoredClaim>, StoreError>;
 

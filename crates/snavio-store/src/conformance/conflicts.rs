@@ -395,7 +395,7 @@ pub async fn event_conflict_is_recorded_for_each_tenant(store: &Arc<dyn Store>) 
 
 /// CLM-8, PIP-13: the event goes to the highest number of subscriptions, each of another tenant.
 pub async fn event_conflict_is_recorded_for_1000_tenants(store: &Arc<dyn Store>) {
-    let subscriptions = (0..limits::SUBSCRIPTIONS_PER_TYPE_MAX).map(|number| {
+    let subscriptions = (0..bounds::SUBSCRIPTIONS_PER_TYPE_MAX).map(|number| {
         let target = format!("t{number}/gl").parse().expect("a service");
         Arc::new(BoundRoute::new(Route { target, ..post().route.clone() }))
     });

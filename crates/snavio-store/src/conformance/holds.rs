@@ -390,7 +390,7 @@ async fn erase(store: &Arc<dyn Store>, id: &str, decides_for: Option<&str>) -> E
 pub async fn holds_of_a_tenant_are_bounded(store: &Arc<dyn Store>) {
     let id = |n: usize| Held::Id(MessageId::stored(&n.to_string()));
     let first = set_hold(&**store, acme(), id(0)).await.expect("there is room");
-    for n in 1..limits::HOLDS_PER_TENANT_MAX {
+    for n in 1..bounds::HOLDS_PER_TENANT_MAX {
         set_hold(&**store, acme(), id(n)).await.expect("there is room");
     }
     assert_eq!(set_hold(&**store, acme(), Held::Tenant).await, None);

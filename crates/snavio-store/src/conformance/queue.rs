@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use snavio_model::bounds;
+use snavio_model::delivery::processing::Ending;
 use snavio_model::delivery::{DeadReason, QueueAttributes, Receipt, ReceiptOutcome};
 use snavio_model::id::Serial;
-use snavio_model::bounds;
 use snavio_model::name::QueueKey;
-use snavio_model::delivery::processing::Ending;
 
 use super::samples::{
     self, RECEIVES_MAX, act, at, ids, intake, notify, pay, queue, queued, receipt, receive, settle,

@@ -42,7 +42,7 @@ pub(crate) fn hook(url: &str, more: &Value) -> Value {
         match value.as_object() {
             Some(members) => {
                 members.iter().for_each(|(member, value)| subscription[name][member] = value.clone())
-            }
+;            }
             None => subscription[name] = value.clone(),
         }
     }

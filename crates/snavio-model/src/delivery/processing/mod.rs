@@ -43,8 +43,7 @@ pub struct Processing {
     #[serde(default = "deadline_default")]
     pub deadline_seconds: u32,
     /// The treatment of an attempt whose outcome is unknown.
-    // Sealed registry entries of older stores use the name `in_doubt`, and their bytes cannot be rewritten.
-    #[serde(default, alias = "in_doubt")]
+    #[serde(default)]
     pub on_unknown_outcome: UnknownOutcome,
     /// Pause after the first failed attempt, in seconds. It doubles with each further one.
     #[serde(default = "backoff_default")]
@@ -217,7 +216,7 @@ impl Processing {
         {
             return Some(format!(
                 "processing.reference must be a JSON pointer of at most {} bytes, for example /reference, not {pointer:?}",
-                limits::POINTER_BYTES_MAX
+                bounds::POINTER_BYTES_MAX
             ));
         }
         if is_called && self.timeout_seconds >= self.deadline_seconds {

@@ -68,7 +68,7 @@ pub fn read_entries(object: &Object, lines: &[u8]) -> Result<Vec<Entry>, Fault> 
             return malformed(format!(
                 "line {} has no line feed, or more than {} bytes",
                 number + 1,
-                limits::SNAPSHOT_ENTRY_BYTES_MAX
+                bounds::SNAPSHOT_ENTRY_BYTES_MAX
             ));
         };
         match read_entry(object.kind, line) {

@@ -1,7 +1,7 @@
 //! The tables and their versions. Until the first release `migrations` holds one file, the schema, which is edited in
 //! place; after it, each change of the layout is a file of its own, run once and in order.
 
-use refinery::Runner;
+use refinery::{Migration, Runner};
 use rusqlite::{Connection, OptionalExtension};
 
 use crate::engine::migration_history;
@@ -13,8 +13,12 @@ mod embedded {
 /// Brings a store to this version's layout. One transaction for the layout and the note that it was made: a kill
 /// in between must leave neither.
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), MigrateError> {
-    check_history(connection)?;
-    Ok(runner().set_grouped(true).run(connection).map(|_| ())?)
+    migrate_by(connection, runner())
+}
+
+fn migrate_by(connection: &mut Connection, runner: Runner) -> Result<(), MigrateError> {
+    check_history(connection, runner.get_migrations())?;
+    Ok(runner.set_grouped(true).run(connection).map(|_| ())?)
 }
 
 /// Why a store was not brought to this version's layout.
@@ -34,7 +38,7 @@ pub enum MigrateError {
     Run(#[from] refinery::Error),
 }
 
-fn check_history(connection: &Connection) -> Result<(), MigrateError> {
+fn check_history(connection: &Connection, known: &[Migration]) -> Result<(), MigrateError> {
     let find = "SELECT name FROM sqlite_master WHERE type = 'table' AND name = ?1";
     if connection.query_row(find, [migration_history::TABLE], |_| Ok(())).optional()?.is_none() {
         return Ok(());
@@ -51,7 +55,7 @@ fn check_history(connection: &Connection) -> Result<(), MigrateError> {
         if let Some(problem) = migration_history::problem(version, &applied_on, &checksum) {
             return Err(MigrateError::History(problem));
         }
-        if let Some(reason) = migration_history::mismatch(runner().get_migrations(), version, &checksum) {
+        if let Some(reason) = migration_history::mismatch(known, version, &checksum) {
             return Err(MigrateError::Foreign(reason));
         }
     }
@@ -67,4 +71,31 @@ pub(super) fn is_current(connection: &Connection) -> rusqlite::Result<bool> {
 
 fn runner() -> Runner {
     embedded::migrations::runner()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// ENG-2: a migration after the first release runs once, and keeps the rows of the layout before.
+    #[test]
+    fn older_layout_is_upgraded_once() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        migrate(&mut connection).unwrap();
+        connection.execute("INSERT INTO note (name, value) VALUES ('a', 'kept')", []).unwrap();
+        let next = || {
+            let mut all = runner().get_migrations().clone();
+            let change = "ALTER TABLE note ADD COLUMN newer TEXT NOT NULL DEFAULT 'new'";
+            all.push(Migration::unapplied("V2__next", change).unwrap());
+            Runner::new(&all)
+        };
+        for _ in 0..2 {
+            migrate_by(&mut connection, next()).unwrap();
+            let row = "SELECT value || ' ' || newer FROM note WHERE name = 'a'";
+            let row: String = connection.query_row(row, [], |row| row.get(0)).unwrap();
+            assert_eq!(row, "kept new");
+        }
+        let refused = migrate(&mut connection).unwrap_err().to_string();
+        assert!(refused.contains("the store has layout 2"), "{refused}");
+    }
 }

@@ -114,18 +114,19 @@ async fn a_layout_that_was_announced_and_not_made_is_waited_for_again() {
     assert!(matches!(&refused, Err(OpenError::Layout(why)) if why.contains("10.0.0.7:8080")), "{refused:?}");
 }
 
-/// ENG-3, CLM-7, CLM-18, ORD-3: a program that lets claims in doubt expire would take up again what may be done; one of before
-/// there were lanes would hand out what must wait for those before it, and one of before there were holds delete what is held.
-/// It is sent away, whether the layout moves on or was there already.
+/// ENG-3: a node that knows only an older layout is told to leave, also where the layout itself does not change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn programs_that_know_less_are_not_served() {
+async fn nodes_of_older_layouts_are_not_served() {
     let (url, [mut client, watcher]) = database().await;
-    assert_eq!(layout(&watcher).await, (LAYOUT, 8), "from the first start on");
-    assert!(verdict_for(7, LAYOUT, OLDEST_READER).is_some_and(|why| why.contains("upgrade")));
-    let as_before = "UPDATE layout SET oldest_reader = 1; \
+    assert_eq!(layout(&watcher).await, (LAYOUT, OLDEST_READER), "from the first start on");
+    let older = OLDEST_READER - 1;
+    assert!(verdict_for(older, LAYOUT, OLDEST_READER).is_some_and(|reason| reason.contains("upgrade")));
+    let as_before = format!(
+        "UPDATE layout SET oldest_reader = {older}; \
          INSERT INTO node (id, address, software, registry_version, waiting, draining, started_at, layout) \
-         VALUES ('n', '10.0.0.7:8080', '0', 0, 0, false, 0, 7)";
-    watcher.batch_execute(as_before).await.expect("an older node is there");
+         VALUES ('n', '10.0.0.7:8080', '0', 0, 0, false, 0, {older})"
+    );
+    watcher.batch_execute(&as_before).await.expect("an older node runs");
     let same = || Moves { runner: runner(), to: LAYOUT, oldest_reader: OLDEST_READER };
     let refused = same().make(&mut client, Duration::from_millis(50)).await;
     assert!(matches!(&refused, Err(OpenError::Layout(why)) if why.contains("10.0.0.7:8080")), "{refused:?}");
@@ -133,5 +134,5 @@ async fn programs_that_know_less_are_not_served() {
     drop(client);
     let mut client = pool::connect(&Options::new(url.as_str())).await.expect("it connects");
     same().make(&mut client, Duration::from_secs(5)).await.expect("it is served");
-    assert_eq!(layout(&watcher).await, (LAYOUT, 8));
+    assert_eq!(layout(&watcher).await, (LAYOUT, OLDEST_READER));
 }
