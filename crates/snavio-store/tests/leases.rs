@@ -9,9 +9,7 @@ use std::time::Duration;
 use snavio_model::claim::Status;
 use snavio_model::delivery::ReceiptOutcome;
 use snavio_model::delivery::processing::UnknownOutcome;
-use snavio_store::conformance::processing::{
-    completed_report, finish_one, read_claim, tracked_route_with,
-};
+use snavio_store::conformance::processing::{completed_report, finish_one, read_claim, tracked_route_with};
 use snavio_store::conformance::samples::{at, ids, notify, queue, receipt, receive, settle_one};
 use snavio_store::engine::sqlite::{EmbeddedStore, FILE, Options, backup, check_integrity, restore};
 use snavio_store::{Ledger, Queue, Received, Store};

@@ -41,8 +41,8 @@ pub(crate) fn hook(url: &str, more: &Value) -> Value {
     for (name, value) in more.as_object().unwrap() {
         match value.as_object() {
             Some(members) => {
-                members.iter().for_each(|(member, value)| subscription[name][member] = value.clone())
-;            }
+                members.iter().for_each(|(member, value)| subscription[name][member] = value.clone());
+            }
             None => subscription[name] = value.clone(),
         }
     }
