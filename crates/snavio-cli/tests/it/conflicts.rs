@@ -233,7 +233,7 @@ async fn accept_new(caller: &Api, conflict: i64, reversal: &str) -> (u16, Value)
     move_conflict(caller, conflict, "RESOLVED_ACCEPT_NEW", "amount was wrong", Some(reversal)).await
 }
 
-/// CLM-13: a message from before the conflict was noticed is not a reversal of it, and a reversal resolves
+/// CLM-13: a message from before the conflict was flagged is not a reversal of it, and a reversal resolves
 /// only one conflict.
 #[tokio::test]
 async fn reversal_follows_its_conflict_and_is_named_once() {
@@ -253,7 +253,7 @@ async fn reversal_follows_its_conflict_and_is_named_once() {
     }
     let (status, answer) = accept_new(&books, conflicts[0], &unrelated).await;
     assert_eq!((status, &answer["reason"]), (409, &json!("conflict_state")), "{answer}");
-    assert!(answer["detail"].as_str().unwrap().contains("before the conflict was noticed"), "{answer}");
+    assert!(answer["detail"].as_str().unwrap().contains("before the conflict was flagged"), "{answer}");
     assert_eq!(fixture.post(&reversal, r#"{"a":-1}"#).await.0, 202);
     assert_eq!(accept_new(&books, conflicts[0], &reversal).await.0, 200);
     eventually("the refusal names the first conflict", async || {

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::engine::Engine;
 use crate::node::{Draft, Node, new_id, post};
 use crate::shell::Shell;
 use crate::wire::{http, metrics_text};
@@ -80,5 +81,6 @@ async fn metrics_are_as_agreed() {
     let mut lines: Vec<_> = described.chain(series).collect();
     lines.sort();
     lines.dedup();
-    check("metrics.txt", &(lines.join("\n") + "\n"));
+    let engine = if matches!(Engine::chosen(), Engine::Embedded) { "embedded" } else { "postgres" };
+    check(&format!("metrics-{engine}.txt"), &(lines.join("\n") + "\n"));
 }

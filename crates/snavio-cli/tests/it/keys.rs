@@ -272,7 +272,7 @@ async fn signed_request_is_accepted_once() {
     for _ in 0..2 {
         let again = asked(request(), &token, Some(&captured)).await;
         assert_eq!((again.status, again.verdict()), (401, "replayed"), "{}", again.document);
-        assert!(text(&again.document, "detail").contains("taken before"));
+        assert!(text(&again.document, "detail").contains("was used before"));
     }
     assert_eq!(metric(&node, "snavio_signed_requests_replayed_total").await, Some(2.0));
     assert!(node.said().contains("a signed request for the configuration was sent again"));

@@ -286,7 +286,7 @@ async fn file_with_one_name_twice_is_refused() {
     ] {
         let (status, problem) = test.apply(twice).await;
         assert_eq!((status, &problem["reason"]), (409, &json!("registry_conflict")));
-        assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains("twice")), "{problem}");
+        assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains("keep one")), "{problem}");
     }
 }
 

@@ -103,7 +103,7 @@ async fn client_does_not_sign_config_request_on_open_network() {
         let requests = requests.join().unwrap().remove(1);
         assert!(requests.starts_with("GET /v1/tenant-config "), "{requests}");
         assert_eq!(requests.contains("webhook-signature"), is_signed, "{requests}");
-        let expected = if is_signed { "the request is not signed" } else { "ask over TLS" };
+        let expected = if is_signed { "the request is not signed" } else { "use https" };
         assert!(matches!(&ended, Err(ApiError::Withheld(reason)) if reason.contains(expected)), "{ended:?}");
     }
 }

@@ -381,9 +381,9 @@ async fn impossible_order_is_not_registered() {
     for (order, further, expected) in [
         (settings.clone(), json!({ "claim": { "policy": "none" } }), "claim policy"),
         (order(json!({ "mode": "lenient", "on_failure": "park" })), json!({}), "on_failure park"),
-        (order(json!({ "on_failure": "park" })), json!({}), "order.mode must say so"),
+        (order(json!({ "on_failure": "park" })), json!({}), "the route must set order.mode itself"),
         (order(json!({ "wait_seconds": 0 })), json!({}), "wait_seconds"),
-        (order(json!({ "completion": ["done"] })), json!({}), "one scope"),
+        (order(json!({ "completion": ["done"] })), json!({}), "the same scope"),
         (order(json!({ "mode": "reorder", "timestamp_as_number": true })), json!({}), "timestamp_as_number"),
     ] {
         let (status, answer) = builds.subscribe("deploy", "build", &order, further).await;
