@@ -145,7 +145,6 @@ macro_rules! conformance {
                 ended_wait_delivers_in_order_and_records_the_gap, waits_end_for_any_number_of_entities,
                 one_message_of_an_entity_is_handed_out_at_a_time,
                 later_messages_continue_after_a_final_failure, entity_is_parked_until_the_failure_is_fixed,
-                skip_of_a_failed_message_is_audited, refused_work_parks_until_its_claim_is_settled,
                 completed_entity_is_closed_until_its_time_to_live_ends,
                 late_event_is_a_dead_letter_only_where_refused, unreadable_event_is_a_dead_letter_only_there,
                 dry_run_advances_no_entity, applied_message_is_a_duplicate_while_its_entity_lives;
@@ -155,7 +154,8 @@ macro_rules! conformance {
                 redriven_delivery_becomes_a_dead_letter_when_purged, work_leased_during_a_purge_is_not_failed;
             late: repeated_report_in_one_call_is_recognised, newest_report_counts_beside_late_ones,
                 report_without_a_claim_is_judged_by_its_delivery, fenced_record_shows_the_present_lease;
-            parking: purged_ordered_messages_are_not_delivered, messages_do_not_pass_an_earlier_failure,
+            parking: skip_of_a_failed_message_is_audited,
+                refused_work_parks_until_its_claim_is_settled, purged_ordered_messages_are_not_delivered, messages_do_not_pass_an_earlier_failure,
                 messages_do_not_pass_expired_deliveries, purged_or_erased_message_parks_nothing,
                 event_that_no_destination_accepts_is_refused, late_message_neither_parks_nor_frees,
                 messages_do_not_pass_a_purged_attempted_one;

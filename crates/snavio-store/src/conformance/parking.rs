@@ -6,19 +6,21 @@ use std::sync::Arc;
 use snavio_model::bounds;
 use snavio_model::claim::IdKey;
 use snavio_model::delivery::DeadReason;
+use snavio_model::delivery::processing::{Processing, ProcessingKind};
 use snavio_model::id::{MessageId, Serial};
 use snavio_model::name::TenantName;
-use snavio_model::ordering::{Mode, OnFailure, Placed};
+use snavio_model::ordering::{Mode, NotParked, OnFailure, Placed};
+use snavio_model::registry::{BoundRoute, Route};
 use snavio_model::settle::Outcome;
 
 use super::eventually;
 use super::ordering::{
-    WAIT, acknowledge_all, entity_key, exhaust_receives, id_of, numbered, ordered, parking, read_state, send,
-    strict, verdict_name,
+    WAIT, acknowledge_all, entity_key, exhaust_receives, id_of, numbered, numbers, ordered, parking,
+    read_state, send, strict, verdict_name,
 };
-use super::samples::{act, at, queue, receive, settle};
+use super::samples::{act, at, queue, receipt, receive, settle};
 use crate::api::archive::Erasure;
-use crate::{Purged, Store};
+use crate::{Purged, Report, Store};
 
 /// ORD-3: a purge deletes the deliveries of an ordering key, the first as well as those behind it.
 pub async fn purged_ordered_messages_are_not_delivered(store: &Arc<dyn Store>) {
@@ -230,4 +232,50 @@ pub async fn messages_do_not_pass_a_purged_attempted_one(store: &Arc<dyn Store>)
     let back = store.redrive("acme", vec![tried.delivery_id], act("fixed", at(3))).await;
     assert_eq!(back.expect("it is put back").back, [tried.delivery_id]);
     assert_eq!(acknowledge_all(&**store, "parking", at(3)).await, [1, 4]);
+}
+
+/// ORD-7: a person may skip the failed message, and the audit log says so.
+pub async fn skip_of_a_failed_message_is_audited(store: &Arc<dyn Store>) {
+    let parking = parking();
+    for number in 1..=2 {
+        send(&**store, "e", number, &parking, at(0)).await;
+    }
+    exhaust_receives(&**store, "parking", 1, at(0)).await;
+    let of = entity_key("parking", "e");
+    let skipped = store.skip_parked(&of, 2, act("no", at(1))).await.expect("it can be asked");
+    assert_eq!(skipped, Some(Err(NotParked)));
+    let unknown = store.skip_parked(&entity_key("parking", "nobody"), 1, act("no", at(1))).await;
+    assert_eq!(unknown.expect("it can be asked"), None);
+    assert!(receive(&**store, "parking", 30, at(1)).await.is_empty());
+    let skipped = store.skip_parked(&of, 1, act("it is of no use", at(1))).await.expect("it is skipped");
+    assert_eq!(skipped.and_then(Result::ok).map(|state| state.parked_at()), Some(None));
+    assert_eq!(acknowledge_all(&**store, "parking", at(2)).await, [2]);
+    let audit = store.audit(Serial(0), 10).await.expect("the record can be read");
+    let entry = audit.last().expect("it is on the record");
+    assert_eq!((entry.action.as_str(), entry.act.why.as_str()), ("entity.skip", "it is of no use"));
+}
+
+/// ORD-7: tracked work parks its entity when it is refused for good. The entity goes on when a person settles
+/// the claim.
+pub async fn refused_work_parks_until_its_claim_is_settled(store: &Arc<dyn Store>) {
+    let route = parking().route.clone();
+    let tracked = Processing { kind: ProcessingKind::Tracked, ..Processing::default() };
+    let route = Arc::new(BoundRoute::new(Route { processing: tracked, ..route }));
+    for number in 1..=2 {
+        assert_eq!(verdict_name(&send(&**store, "e", number, &route, at(0)).await), "queued");
+    }
+    let first = receive(&**store, "parking", 30, at(0)).await;
+    assert_eq!(numbers(&first), [1]);
+    let ending = snavio_model::delivery::processing::Ending::Failed {
+        error: "no".to_owned(),
+        is_final: true,
+        answer: None,
+        retry_after: None,
+    };
+    let report = Report { ending, ..Report::done(receipt(&first[0])) };
+    store.finish(&queue("parking"), vec![report], "acme/bot", at(1)).await.expect("it is reported");
+    assert!(receive(&**store, "parking", 30, at(2)).await.is_empty());
+    let settled = store.settle_claim("acme", first[0].delivery_id, None, act("seen to", at(3))).await;
+    assert!(settled.expect("it can be settled").is_some());
+    assert_eq!(acknowledge_all(&**store, "parking", at(4)).await, [2]);
 }
