@@ -280,3 +280,36 @@ fn links_in_the_docs_lead_somewhere() {
     }
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
+
+/// Whether a file declares a function or module with this text in its name.
+fn declares(file: &File, text: &str) -> bool {
+    file.text.match_indices(text).any(|(at, _)| {
+        let before = file.text[..at].trim_end_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
+        before.ends_with("fn ") || before.ends_with("mod ")
+    })
+}
+
+/// Whether a word of a command is the filter of a test, such as `claims::late_report`.
+fn is_filter(word: &str) -> bool {
+    let is_path = word.contains("::") || word.contains('_');
+    is_path && word.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b':'))
+}
+
+/// A filter that matches no test would run none, and look like a proof.
+#[test]
+fn tests_that_the_verification_page_names_exist() {
+    let page = std::fs::read_to_string(root().join("docs/verification.md")).expect("the page can be read");
+    let code: Vec<_> = ["crates", "examples"].into_iter().flat_map(|folder| files(folder, ".rs")).collect();
+    let mut unknown = Vec::new();
+    for row in page.lines().filter(|line| line.starts_with('|')) {
+        let Some(commands) = row.split(" | ").nth(1) else { continue };
+        let words = commands.split('`').skip(1).step_by(2).flat_map(str::split_whitespace);
+        for word in words.filter(|word| is_filter(word)) {
+            let name = word.trim_end_matches(':').rsplit("::").next().unwrap_or_default();
+            if !code.iter().any(|file| declares(file, name)) {
+                unknown.push(format!("{word}: {commands}"));
+            }
+        }
+    }
+    assert!(unknown.is_empty(), "no test has these names:\n{}", unknown.join("\n"));
+}
