@@ -1,7 +1,7 @@
-//! The pipeline: the stages shield, fast and slow, and the background tasks.
+//! The pipeline: the stages shield, fast and settle, and the background tasks.
 //!
 //! [`Gate::accept`] takes an [`Arrival`]. `shield` authenticates it, `fast` permits it from memory or says
-//! why it must escalate, and `slow` settles it in one durable commit. Each stage consumes the type that the
+//! why it must escalate, and `settle` settles it in one durable commit. Each stage consumes the type that the
 //! previous one returns. A stage never calls another stage: only `gate.rs`, and `dry_run.rs` which takes the
 //! same path, name two of them.
 

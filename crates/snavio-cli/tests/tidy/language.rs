@@ -220,9 +220,15 @@ fn language_gets_no_worse() {
     assert!(worse.is_empty(), "plain language (CONTRIBUTING.md):\n{}", worse.join("\n"));
 }
 
-/// Prints the sums by crate: `cargo test -p snavio-cli --test tidy language -- --nocapture`.
+/// Groups that are still above the limits of a crate: their texts are still to be rewritten.
+const UNFINISHED: [&str; 2] = ["snavio-server", "snavio-store"];
+/// Riddle words for each 1,000 words of a crate, and of the documents.
+const CRATE_RIDDLES_PER_1000: usize = 3;
+const DOCUMENT_RIDDLES_PER_1000: usize = 5;
+
+/// `cargo test -p snavio-cli --test tidy language -- --nocapture` prints the sums.
 #[test]
-fn language_is_counted_by_crate() {
+fn crates_and_documents_speak_plainly() {
     let mut sums: BTreeMap<String, Counts> = BTreeMap::new();
     let mut add = |group: String, counts: Counts| {
         let sum = sums.entry(group).or_default();
@@ -238,6 +244,12 @@ fn language_is_counted_by_crate() {
     for (group, sum) in &sums {
         let riddles = 1000 * sum.riddles / sum.words.max(1);
         println!("{group}: {riddles} riddle words per 1,000, {} starts of {}", sum.starts, sum.sentences);
+        let limit = if group == "documents" { DOCUMENT_RIDDLES_PER_1000 } else { CRATE_RIDDLES_PER_1000 };
+        let is_plain = riddles <= limit && sum.starts * 100 <= sum.sentences;
+        assert!(
+            is_plain || UNFINISHED.contains(&group.as_str()),
+            "{group}: {riddles} per 1,000, {} starts",
+            sum.starts
+        );
     }
-    assert!(sums.len() > 5);
 }
